@@ -19,10 +19,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
 
 $(READY): settings.ini setup.py
-	@$(PYTHON) -c 'import sys; sys.exit("isvm needs Python 3.10 or newer" * (sys.version_info < (3, 10)))'
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "isvm needs Python 3.10 or newer")'
 	@echo "Installing into .venv (once, a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -c 'import matplotlib.font_manager'
 	@touch $@
 

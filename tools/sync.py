@@ -67,6 +67,7 @@ def main() -> None:
             done[name] = now
         except CellExecutionError as error:
             failed.append(name)
+            done[name] = "failed"
             print(error)
     RECORD.write_text(json.dumps(done, indent=1))
     if readme.write(): print("updated  README.md")

@@ -1,0 +1,40 @@
+"What `pip install .` brings along."
+import subprocess, sys
+from configparser import ConfigParser
+from importlib.metadata import requires, version
+
+import isvm
+from tools.notebooks import ROOT
+
+CONFIG = ConfigParser(delimiters=["="], interpolation=None)
+CONFIG.read(ROOT / "settings.ini")
+
+
+def test_version_is_the_one_in_settings():
+    assert isvm.__version__ == version("isvm") == CONFIG["DEFAULT"]["version"]
+
+
+def test_runtime_requirements_hold_no_notebook_package():
+    runtime = {r for r in requires("isvm") if "extra ==" not in r}
+    assert runtime == {"numpy", "scipy", "numba", "scikit-learn"}
+
+
+def test_importing_every_module_needs_no_notebook_package():
+    script = """
+import importlib, pkgutil, sys, isvm
+for m in pkgutil.walk_packages(isvm.__path__, "isvm."):
+    if not m.name.endswith("__main__"): importlib.import_module(m.name)
+found = {"nbdev", "fastcore", "IPython", "matplotlib", "ipywidgets"} & set(sys.modules)
+assert not found, found
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_package_is_typed():
+    assert (ROOT / "isvm" / "py.typed").exists()
+
+
+def test_demo_and_benchmark_run_from_the_command_line():
+    for module in (["isvm"], ["isvm.bench", "--quick"]):
+        done = subprocess.run([sys.executable, "-m", *module], check=True, capture_output=True, text=True)
+        assert done.stdout.strip()
