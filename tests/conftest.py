@@ -24,6 +24,4 @@ def fresh_numba_cache(tmp_path_factory):
 def site(tmp_path_factory) -> Path:
     "The documentation, built afresh."
     from tools import docs
-    out = tmp_path_factory.mktemp("site") / "html"
-    docs.build(out)
-    return out
+    return docs.build(tmp_path_factory.mktemp("site") / "html")

@@ -15,6 +15,7 @@ DIRECTIVE = re.compile(r"^#\|.*\n?", re.MULTILINE)
 HEADING = re.compile(r"\A---\n+(#+ ([\w.]+))$", re.MULTILINE)
 SIGNATURE = re.compile(r"^```python\n.*?^```\n", re.MULTILINE | re.DOTALL)
 SOURCE_LINK = re.compile(r"^\[source\]\(.*\)\n+", re.MULTILINE)
+PAGE_LINK = re.compile(r"\]\((?!https?:)([^)#]*\.ipynb)")
 ATTRIBUTES = re.compile(r"(?<=\))\{[^}]*\}")  # Quarto's, behind a link
 
 
@@ -23,6 +24,11 @@ def mathjax(folder: Path) -> None:
     package = distribution("sphinx-mathjax-offline")
     (folder / "mathjax").mkdir(parents=True, exist_ok=True)
     shutil.copy(package.locate_file("sphinx-mathjax-offline/static/mathjax/tex-svg.js"), folder / "mathjax")
+
+
+def bare(path: Path | str) -> str:
+    "A page's path as nbdev has it: without the number."
+    return str(Path(path).with_name(re.sub(r"^\d+[a-zA-Z0-9]*_", "", Path(path).name.lower())))
 
 
 def title(text: str) -> str:
@@ -54,14 +60,15 @@ def prepare(path: Path) -> None:
             o["data"]["text/markdown"] for o in cell.get("outputs", []) if "text/markdown" in o.get("data", {})]
         if cell["cell_type"] == "raw": source = title(source)
         elif documented: source = entry("".join(documented[0]), "code-summary" in "".join(following.get("source", "")))
-        elif cell["cell_type"] == "markdown": source = ATTRIBUTES.sub("", source)
+        elif cell["cell_type"] == "markdown":
+            source = PAGE_LINK.sub(lambda m: f"]({bare(m[1])}", ATTRIBUTES.sub("", source))
         elif "echo: false" in source: cell["metadata"]["tags"] = ["remove-input"]
         if documented or cell["cell_type"] == "raw":
             kept = {"cell_type": "markdown", "id": cell["id"], "metadata": {}}
             cell.clear(), cell.update(kept)
         cell["source"] = DIRECTIVE.sub("", source) if cell["cell_type"] == "code" else source
     nb["cells"] = [c for c in nb["cells"] if c["source"]]
-    path.write_text(json.dumps(nb), encoding="utf-8")
+    path.rename(bare(path)).write_text(json.dumps(nb), encoding="utf-8")
 
 
 def inside(page: Path, site: Path) -> None:
@@ -73,7 +80,7 @@ def inside(page: Path, site: Path) -> None:
 
 def toctree(contents: list, caption: str = "") -> str:
     "The navigation of _quarto.yml as Sphinx's."
-    pages = [str(Path(c).with_suffix("")) for c in contents if isinstance(c, str)]
+    pages = [bare(c).rsplit(".", 1)[0] for c in contents if isinstance(c, str)]
     lines = ["```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "",
              *("Home <self>" if page == "index" else page for page in pages), "```", ""]
     return "\n".join([*lines, *(toctree(c["contents"], c["section"]) for c in contents if isinstance(c, dict))])
@@ -85,7 +92,7 @@ def sphinx(out: Path) -> None:
     site = yaml.safe_load((ROOT / "_quarto.yml").read_text())["website"]
     for path in PROC.rglob("*.qmd"):
         path.with_suffix(".md").write_text(title(path.read_text(encoding="utf-8")), encoding="utf-8")
-    for path in PROC.rglob("*.ipynb"): prepare(path)
+    for path in list(PROC.rglob("*.ipynb")): prepare(path)
     index = json.loads((PROC / "index.ipynb").read_text())
     index["cells"].append({"cell_type": "markdown", "id": "toc", "metadata": {},
                            "source": toctree(site["sidebar"]["contents"])})
@@ -110,13 +117,15 @@ def sphinx(out: Path) -> None:
     shutil.copytree(build, out, ignore=shutil.ignore_patterns(".buildinfo", "_sources"))
 
 
-def build(out: Path = SITE) -> None:
+def build(out: Path = SITE) -> Path:
+    "Build the site and say where it is: Quarto's is always in _docs/."
     if shutil.which("quarto"):
         mathjax(NBS)
         subprocess.run(["nbdev_docs"], cwd=ROOT, check=True)
-        return
+        return SITE
     proc_nbs(force=True)
     sphinx(out)
+    return out
 
 
 if __name__ == "__main__":
