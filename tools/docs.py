@@ -38,6 +38,11 @@ def title(text: str) -> str:
     return f"# {fields['title']}{lead}\n\n" + text[FRONT.match(text).end():]
 
 
+def markdown(text: str) -> str:
+    "Links between notebooks as links between pages, without Quarto's attributes."
+    return PAGE_LINK.sub(lambda m: f"]({bare(m[1])}", ATTRIBUTES.sub("", text))
+
+
 def anchored(heading: re.Match) -> str:
     "An API heading with nbdev's anchor, where Sphinx would make another one."
     name = heading[2].lower()
@@ -60,22 +65,21 @@ def prepare(path: Path) -> None:
             o["data"]["text/markdown"] for o in cell.get("outputs", []) if "text/markdown" in o.get("data", {})]
         if cell["cell_type"] == "raw": source = title(source)
         elif documented: source = entry("".join(documented[0]), "code-summary" in "".join(following.get("source", "")))
-        elif cell["cell_type"] == "markdown":
-            source = PAGE_LINK.sub(lambda m: f"]({bare(m[1])}", ATTRIBUTES.sub("", source))
         elif "echo: false" in source: cell["metadata"]["tags"] = ["remove-input"]
         if documented or cell["cell_type"] == "raw":
             kept = {"cell_type": "markdown", "id": cell["id"], "metadata": {}}
             cell.clear(), cell.update(kept)
-        cell["source"] = DIRECTIVE.sub("", source) if cell["cell_type"] == "code" else source
+        cell["source"] = DIRECTIVE.sub("", source) if cell["cell_type"] == "code" else markdown(source)
     nb["cells"] = [c for c in nb["cells"] if c["source"]]
     path.rename(bare(path)).write_text(json.dumps(nb), encoding="utf-8")
 
 
 def inside(page: Path, site: Path) -> None:
-    "Make nbdev's links relative."
+    "Make nbdev's links relative; a method is found at its class."
     cfg, up = get_config(), "../" * (len(page.relative_to(site).parts) - 1)
-    text = page.read_text(encoding="utf-8").replace(f"{cfg.doc_host}{cfg.doc_baseurl}/", up)
-    page.write_text(text, encoding="utf-8")
+    link = re.compile(re.escape(f"{cfg.doc_host}{cfg.doc_baseurl}/") + r"([^\"#]*)(#\w+)?[.\w]*")
+    text = page.read_text(encoding="utf-8")
+    page.write_text(link.sub(lambda m: up + m[1] + (m[2] or ""), text), encoding="utf-8")
 
 
 def toctree(contents: list, caption: str = "") -> str:
