@@ -8,10 +8,6 @@ export MATPLOTLIBRC := $(CURDIR)/tools/matplotlibrc
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-# Compiled code of an older source must never answer a test: numba starts from nothing.
-FRESH = cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
-	export XDG_CACHE_HOME=$$cache NUMBA_CACHE_DIR=$$cache/numba
-
 .PHONY: help demo test lab docs sync bench
 .DEFAULT_GOAL := help
 
@@ -29,8 +25,10 @@ $(READY): settings.ini setup.py
 demo: $(READY) ## see the library do its job on data made on the spot
 	@python -m isvm
 
+# Compiled code of an older source must never answer a test: numba starts from nothing.
 test: $(READY) ## run every notebook and every test
-	@$(FRESH); \
+	@cache=$$(mktemp -d); trap 'rm -rf "$$cache"' EXIT; \
+	export XDG_CACHE_HOME=$$cache NUMBA_CACHE_DIR=$$cache; \
 	nbdev_test; notebooks=$$?; \
 	pytest -q tests; tests=$$?; \
 	exit $$((notebooks > tests ? notebooks : tests))
@@ -42,7 +40,7 @@ docs: $(READY) ## build the site into _docs/
 	@python -m tools.docs
 
 sync: $(READY) ## after editing a twin: update notebooks, modules, outputs and README
-	@$(FRESH); python -m tools.sync
+	@python -m tools.sync
 
 bench: $(READY) ## print the benchmark table
 	@python -m isvm.bench

@@ -1,23 +1,16 @@
 "The repository's root on the path, a numba cache of our own, and one built site for all who look at it."
-import os, sys
+import os, sys, tempfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-
-@pytest.fixture(scope="session", autouse=True)
-def fresh_numba_cache(tmp_path_factory):
-    "Compiled code of an older source must not answer a test, in this process or in a kernel."
-    folder = str(tmp_path_factory.mktemp("cache"))
-    before = dict(os.environ)
-    os.environ.setdefault("MPLCONFIGDIR", folder)
-    os.environ.update(XDG_CACHE_HOME=folder, NUMBA_CACHE_DIR=folder)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
+# Compiled code of an older source must not answer a test, in this process or in a kernel;
+# numba reads the setting when it is first imported, hence here and not in a fixture.
+CACHE = tempfile.TemporaryDirectory()
+os.environ.setdefault("MPLCONFIGDIR", CACHE.name)
+os.environ.update(XDG_CACHE_HOME=CACHE.name, NUMBA_CACHE_DIR=CACHE.name)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
 "`make sync`: twins into notebooks, notebooks into modules, and new outputs where code changed."
-import hashlib, json, re
+import hashlib, json, os, re, tempfile
 from importlib.util import resolve_name
 from pathlib import Path
 
@@ -75,4 +75,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as cache:  # numba must not answer with code of an older source
+        os.environ.update(XDG_CACHE_HOME=cache, NUMBA_CACHE_DIR=cache)
+        main()
