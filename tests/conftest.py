@@ -1,5 +1,5 @@
 "The repository's root on the path, a numba cache of our own, and one built site for all who look at it."
-import os, sys, tempfile
+import os, sys, tempfile, warnings
 from pathlib import Path
 
 import pytest
@@ -17,4 +17,6 @@ os.environ.update(XDG_CACHE_HOME=CACHE.name, NUMBA_CACHE_DIR=CACHE.name)
 def site(tmp_path_factory) -> Path:
     "The documentation, built afresh."
     from tools import docs
-    return docs.build(tmp_path_factory.mktemp("site") / "html")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Sphinx's notes to the authors of its extensions
+        return docs.build(tmp_path_factory.mktemp("site") / "html")

@@ -3,10 +3,10 @@ import re, shutil, subprocess, sys
 from pathlib import Path
 
 import pytest
+from nbdev.clean import clean_nb
 
 from tools import readme
-from tools.notebooks import NBS, ROOT, content, notebook_of, notebooks, read, run, twin_of, twins
-from nbdev.clean import clean_nb
+from tools.notebooks import NBS, ROOT, content, notebooks, read, run, twin_of, twins
 
 NAMES = [str(p.relative_to(NBS)) for p in notebooks()]
 TELLTALE = {
@@ -36,11 +36,16 @@ def test_twin_and_notebook_hold_the_same_cells(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_first_cell_holds_title_and_description_alone(name):
+    first = read(NBS / name).cells[0].source
+    assert re.fullmatch(r"# .+\n\n> .+", first), "nbdev drops the rest: two blank lines in the twin part the cells"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_notebook_is_clean_and_small(name):
-    nb = read(NBS / name)
-    before = nb.copy()
-    clean_nb(nb)
-    assert nb == before, "run `make sync`"
+    nb, cleaned = read(NBS / name), read(NBS / name)
+    clean_nb(cleaned)
+    assert nb == cleaned, "run `make sync`"
     assert (NBS / name).stat().st_size < 500_000
     assert nb.metadata.kernelspec.name == "python3"
     assert len({c.id for c in nb.cells}) == len(nb.cells)
