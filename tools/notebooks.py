@@ -79,6 +79,7 @@ class Client(NotebookClient):
 def run(nb: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
     "Execute `nb` in place, top to bottom in a fresh kernel."
     Client(nb, timeout=600, kernel_name="python3", store_widget_state=False, record_timing=False,
+           coalesce_streams=True,  # how print calls are cut into messages is chance
            extra_arguments=["--log-level=ERROR"], resources={"metadata": {"path": str(folder)}}).execute()
     return nb
 
