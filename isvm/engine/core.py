@@ -96,8 +96,8 @@ def as_floats(
         raw = np.asarray(X)
         floats = None if raw.dtype.kind in "USMmcV" else np.asarray(raw, np.float64, order="C")
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} cannot be read as numbers: {error}. Look for text, "
-                         "missing values or rows of unequal length.") from error
+        raise ValueError(f"{name} cannot be read as numbers. Look for text, missing values or "
+                         f"rows of unequal length ({error})") from error
     if floats is None:
         raise ValueError(f"{name} holds {raw.dtype} values. Text and dates need encoding as "
                          "real numbers first; Complex data not supported.")
