@@ -1,12 +1,14 @@
 "`make docs`: the site into _docs/, by Quarto where it is installed, otherwise by Sphinx."
-import json, re, shutil, subprocess, sys
+import json, re, shutil, sys
 from importlib.metadata import distribution
 from pathlib import Path
 
 import yaml
 from nbdev.config import get_config
+from nbdev.quarto import nbdev_docs
 from nbdev.serve import proc_nbs
 
+import tools.pages  # mends nbdev's processing for Quarto and Sphinx alike
 from tools.notebooks import NBS, ROOT
 
 PROC, SITE = ROOT / "_proc", ROOT / "_docs"
@@ -125,7 +127,7 @@ def build(out: Path = SITE) -> Path:
     "Build the site and say where it is: Quarto's is always in _docs/."
     if shutil.which("quarto"):
         mathjax(NBS)
-        subprocess.run(["nbdev_docs"], cwd=ROOT, check=True)
+        nbdev_docs()
         return SITE
     proc_nbs(force=True)
     sphinx(out)
