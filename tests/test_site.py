@@ -77,9 +77,18 @@ def open_page(browser, site):
 @needs_browser
 def test_mathematics_and_figures_are_drawn(open_page):
     page = open_page("engine/problem.html")
-    page.wait_for_selector("mjx-container [data-mml-node=mlabeledtr]")  # an equation with its \\tag
+    page.wait_for_selector("mjx-container [data-mml-node=mlabeledtr]")  # an equation with its tag
     assert page.evaluate("[...document.querySelectorAll('.cell_output img')].some(i => i.naturalWidth > 100)")
-    assert page.locator("mjx-merror").count() == 0
+
+
+@needs_browser
+@pytest.mark.parametrize("name", [bare(p.relative_to(NBS).with_suffix(".html")) for p in notebooks()])
+def test_no_equation_fails(open_page, name):
+    page = open_page(name)
+    page.evaluate("window.MathJax ? MathJax.startup.promise : null")
+    failed = page.locator("[data-mml-node=merror]").evaluate_all("errors => errors.map(e => e.textContent)")
+    assert failed == []
+    assert page.locator(".math:not(:has(mjx-container))").count() == 0
 
 
 @needs_browser

@@ -17,6 +17,7 @@ DIRECTIVE = re.compile(r"^#\|.*\n?", re.MULTILINE)
 HEADING = re.compile(r"\A---\n+(#+ ([\w.]+))$", re.MULTILINE)
 SIGNATURE = re.compile(r"^```python\n.*?^```\n", re.MULTILINE | re.DOTALL)
 SOURCE_LINK = re.compile(r"^\[source\]\(.*\)\n+", re.MULTILINE)
+DISPLAY = re.compile(r"^\$\$(.*?)\$\$", re.MULTILINE | re.DOTALL)
 PAGE_LINK = re.compile(r"\]\((?!https?:)([^)#]*\.ipynb)")
 ATTRIBUTES = re.compile(r"(?<=\))\{[^}]*\}")  # Quarto's, behind a link
 
@@ -40,9 +41,15 @@ def title(text: str) -> str:
     return f"# {fields['title']}{lead}\n\n" + text[FRONT.match(text).end():]
 
 
+def display(equation: re.Match) -> str:
+    "Sphinx would put an equation with line breaks into `split`, where a tag is refused."
+    body = equation[1].strip()
+    return f"\\begin{{equation*}}\n{body}\n\\end{{equation*}}" if r"\\" in body else equation[0]
+
+
 def markdown(text: str) -> str:
-    "Links between notebooks as links between pages, without Quarto's attributes."
-    return PAGE_LINK.sub(lambda m: f"]({bare(m[1])}", ATTRIBUTES.sub("", text))
+    "Links between notebooks as links between pages, without Quarto's attributes; equations with their tags."
+    return DISPLAY.sub(display, PAGE_LINK.sub(lambda m: f"]({bare(m[1])}", ATTRIBUTES.sub("", text)))
 
 
 def anchored(heading: re.Match) -> str:
