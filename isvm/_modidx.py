@@ -106,4 +106,5 @@ d = { 'settings': { 'branch': 'main',
                                       'isvm.engine.response.pace': ('engine/response.html#pace', 'isvm/engine/response.py'),
                                       'isvm.engine.response.respond': ('engine/response.html#respond', 'isvm/engine/response.py')},
             'isvm.viz': { 'isvm.viz.plot_levels': ('viz.html#plot_levels', 'isvm/viz.py'),
+                          'isvm.viz.plot_margins': ('viz.html#plot_margins', 'isvm/viz.py'),
                           'isvm.viz.plot_sets': ('viz.html#plot_sets', 'isvm/viz.py')}}}
