@@ -16,7 +16,7 @@ def test_version_is_the_one_in_settings():
 
 def test_runtime_requirements_hold_no_notebook_package():
     runtime = {r for r in requires("isvm") if "extra ==" not in r}
-    assert runtime == {"numpy", "scipy", "numba", "scikit-learn"}
+    assert runtime == {"numpy", "scipy", "numba", "scikit-learn", "tqdm"}
 
 
 def test_only_modules_that_draw_import_a_notebook_package():
