@@ -73,7 +73,7 @@ def plot_margins(
         if len(rows): lines[0].set_label(s.name.lower())
     ax.axhline(0.0, color="black", linewidth=0.8, zorder=1)
     ax.axvline(step, color="black", linewidth=0.8, linestyle="dotted")
-    if point >= 0: ax.plot(step, 0.0, "o", color="black", markersize=9, markerfacecolor="none")
+    if point >= 0: ax.plot(step, 0.0, "o", color="black", markersize=9, markerfacecolor="none", zorder=4)
     ax.set(xlabel="$t$", ylabel="$g_i$", xlim=t)
-    ax.legend(loc="upper right", frameon=True, framealpha=0.9)
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
