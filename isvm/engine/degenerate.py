@@ -57,7 +57,6 @@ def admit(
 # %% ../../nbs/engine/08_degenerate.ipynb #cbb8a11d
 def null_step(
     state: State,  # a solved problem
-    k: int,        # point that depends on S
     step: Array,   # (s,) rates of α on S while α_k moves by one
 ) -> tuple[int, float]:  # position in S of the first to hit a bound (-1: none), length
     "How far α can move along a dependence; of ties the largest rate."
@@ -98,7 +97,7 @@ def exchange(
     size = np.sqrt(state.rows.root[state.sample] ** 2 + state.factor.shift)
     step = way * np.where(np.abs(z) * size[S] > NEGLIGIBLE * size[k], z, 0.0)
     own = state.u[k] - state.alpha[k] if way > 0 else state.alpha[k]
-    position, room = null_step(state, k, step)
+    position, room = null_step(state, step)
     length = min(own, room)
     before = state.alpha[S]
     state.alpha[S] = np.clip(before + length * step, 0.0, state.u[S])
@@ -122,6 +121,7 @@ def join(
     "k stops moving by itself and joins the margin, exchanging places if it must."
     way = -1.0 if state.status[k] == ERROR else 1.0
     pace(state, path, k, 0.0)
+    state.drift += abs(float(state.g[k]))
     state.g[k] = 0.0
     z = admit(state, k)
     return Kind.JOIN if z is None else exchange(state, path, k, z, way)

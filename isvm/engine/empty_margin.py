@@ -8,7 +8,6 @@ __all__ = ['blocking_point', 'move_bias', 'bias_interval', 'middle', 'place_bias
 # %% ../../nbs/engine/07_empty_margin.ipynb #2eae0bf1
 import numpy as np
 
-from .core import Array
 from .events import ADDED, ERROR, RESERVE, alpha_unit, release
 from .response import Path, State, imbalance
 
@@ -64,7 +63,7 @@ def place_bias(
     "Make the bias a function of the data: told by 0 < α < u, or the middle of its interval."
     S = state.margin
     unit = np.abs(state.p).max(initial=0.0) or np.abs(state.g).max(initial=0.0)
-    tol = 1e-12 * alpha_unit(state, unit)[S] + 1e-15 * state.u[S]
+    tol = 1e-11 * alpha_unit(state, unit)[S] + 1e-15 * state.alpha.max(initial=0.0)
     if ((state.alpha[S] > tol) & (state.alpha[S] < state.u[S] - tol)).any(): return
     for k in S:
         release(state, k)

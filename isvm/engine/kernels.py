@@ -44,7 +44,7 @@ def integer_power(
     return B
 
 # %% ../../nbs/engine/01_kernels.ipynb #25a35908
-CANCEL = 1e3  # largest γ(‖x‖² + ‖z‖²) at which the expansion costs about 1e-13 of K
+CANCEL = 16.0  # largest γ(‖x‖² + ‖z‖²) at which expanded distances cost at most 4e-15 of K
 
 def rbf_block(
     X: Array,      # (n, d) points
