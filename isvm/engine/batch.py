@@ -59,7 +59,7 @@ def approximate(
     "LIBSVM's answer for the points whose weight is not 0."
     live, alpha = np.flatnonzero(state.u), np.zeros(len(state.a))
     if len(np.unique(state.a[live])) < 2: return alpha, 0.0
-    scale = state.rows.mean_diagonal
+    scale = state.rows.typical
     svc = libsvm(state, live, scale)
     alpha[live[svc.support_]] = np.abs(svc.dual_coef_[0]) / scale
     alpha[live] = np.where(np.abs(alpha - state.u) <= 1e-9 * state.u, state.u, alpha)[live]
@@ -74,7 +74,7 @@ def seat(
     rows, a, at = state.rows, state.a[free], state.sample[free]
     rows.fetch(at)
     K = np.stack([rows.row(j)[at] for j in at]) if len(at) else np.zeros((0, 0))
-    if state.factor.rebuild(a[:, None] * K * a, a, rows.mean_diagonal) > SUSPICIOUS:
+    if state.factor.rebuild(a[:, None] * K * a, a, rows.typical) > SUSPICIOUS:
         state.margin = free
         for j in at: rows.pin(j)
         return

@@ -39,7 +39,7 @@ def admit(
 ) -> Array | None: # None, or (s,) the dependence z of k on S
     "k joins the factor, or proves to be a combination of those who are there."
     factor, j, S = state.factor, state.sample[k], state.margin
-    if factor.s == 0: factor.shift = state.rows.mean_diagonal
+    if factor.s == 0: factor.shift = state.rows.typical
     size = state.rows.root[j] ** 2 + factor.shift
     kernel = state.rows.row(j)[state.sample[S]]
     w = factor.project(state.a[k] * state.a[S] * (kernel + factor.shift))

@@ -8,7 +8,7 @@ __all__ = ['blocking_point', 'move_bias', 'bias_interval', 'middle', 'place_bias
 # %% ../../nbs/engine/07_empty_margin.ipynb #2eae0bf1
 import numpy as np
 
-from .events import ADDED, ERROR, RESERVE, alpha_unit, release
+from .events import ADDED, ERROR, RESERVE, alpha_unit, put, release
 from .response import Path, State, imbalance
 
 # %% ../../nbs/engine/07_empty_margin.ipynb #67459565
@@ -68,5 +68,6 @@ def place_bias(
     for k in S:
         release(state, k)
         low = state.alpha[k] <= state.u[k] / 2
-        state.status[k], state.alpha[k] = (RESERVE, 0.0) if low else (ERROR, state.u[k])
+        state.status[k] = RESERVE if low else ERROR
+        put(state, k, 0.0 if low else state.u[k])
     move_bias(state, middle(*bias_interval(state)))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RESERVE', 'MARGIN', 'ERROR', 'ADDED', 'REMOVED', 'SLACK', 'SIDES', 'margin_step', 'closing', 'outside_limit',
-           'outside_step', 'alpha_unit', 'first_event', 'shift', 'advance', 'release', 'rest']
+           'outside_step', 'alpha_unit', 'first_event', 'shift', 'advance', 'release', 'put', 'rest']
 
 # %% ../../nbs/engine/06_events.ipynb #09f00833
 import numpy as np
@@ -158,6 +158,17 @@ def release(
     state.margin = np.delete(state.margin, position)
     state.rows.unpin(state.sample[k])
 
+# %% ../../nbs/engine/06_events.ipynb #a0a6ade4
+def put(
+    state: State,           # its drift grows by what g was not told
+    k: Index | int,         # variables off the path
+    value: Array | float,   # where their α belongs
+) -> None:
+    "α on its bound, to the last bit."
+    change = np.abs(state.alpha[k] - value) * state.rows.root[state.sample[k]]
+    state.alpha[k] = value
+    state.drift += float(np.sum(change)) * state.rows.root_max
+
 # %% ../../nbs/engine/06_events.ipynb #822c4258
 def rest(
     state: State,  # gains a resting point
@@ -167,5 +178,5 @@ def rest(
 ) -> None:
     "k comes to rest at a bound, and from now on moves as that bound does."
     state.status[k] = RESERVE if low else ERROR
-    state.alpha[k] = 0.0 if low else state.u[k]
+    put(state, k, 0.0 if low else state.u[k])
     pace(state, path, k, 0.0 if low else path.u[k])

@@ -145,9 +145,9 @@ class Factor:
         self,
         Q: Array,      # (s, s) Q_SS
         a: Array,      # (s,) signs of S
-        shift: float,  # weight of a aᵀ, about the mean diagonal of Q
-    ) -> float:        # smallest pivot over its diagonal entry, squared; ≤ 0 if Q_SS is singular
-        "The factor from scratch; unchanged if Q_SS is singular to working precision."
+        shift: float,  # weight of a aᵀ, about the size of a diagonal entry of Q
+    ) -> float:        # smallest squared pivot over its diagonal entry; 0 if Cholesky failed
+        "The factor from scratch; unchanged if Cholesky fails."
         Q = Q + shift * np.outer(a, a)
         try: L = np.linalg.cholesky(Q)
         except np.linalg.LinAlgError: return 0.0

@@ -16,7 +16,7 @@ from .core import Array, Event, Kind, Outcome, PathError, Status
 from .degenerate import INDEFINITE, join, perturb
 from .empty_margin import blocking_point, move_bias
 from .events import (
-    ADDED, ERROR, MARGIN, REMOVED, RESERVE, SLACK, advance, alpha_unit, first_event, release, rest)
+    ADDED, ERROR, MARGIN, REMOVED, RESERVE, SLACK, advance, alpha_unit, first_event, put, release, rest)
 from .response import Path, Rates, State, gather, imbalance, respond
 
 # %% ../../nbs/engine/10_follow.ipynb #3aa18278
@@ -49,6 +49,7 @@ def begin(
     for k in state.margin[status[state.margin] == REMOVED]: release(state, k)
     p, u = np.broadcast_to(drive.p, n) * 1.0, np.broadcast_to(drive.u, n) * 1.0
     opening = (state.u == 0) & (u > 0) & (status < ADDED)
+    for k in state.margin[opening[state.margin]]: release(state, k)
     status[opening] = np.where(state.g[opening] < 0, ERROR, RESERVE)
     speed = np.where(status == ERROR, u, 0.0)
     speed += np.where(status == ADDED, state.u + u - state.alpha, 0.0)
@@ -67,9 +68,10 @@ def finish(
     status, S = state.status, state.margin
     np.maximum(state.u, 0.0, out=state.u)
     status[status == ADDED] = ERROR
-    state.alpha[(status == RESERVE) | (status == REMOVED)] = 0.0
-    state.alpha[status == ERROR] = state.u[status == ERROR]
-    state.alpha[S] = np.clip(state.alpha[S], 0.0, state.u[S])
+    low, high = np.flatnonzero((status == RESERVE) | (status == REMOVED)), np.flatnonzero(status == ERROR)
+    put(state, low, 0.0)
+    put(state, high, state.u[high])
+    put(state, S, np.clip(state.alpha[S], 0.0, state.u[S]))
 
 # %% ../../nbs/engine/10_follow.ipynb #a325edf3
 def check_curvature(
@@ -78,11 +80,11 @@ def check_curvature(
     rates: Rates,  # its answer
 ) -> None:
     "‖ẇ‖² = α̇ᵀ(γ + ṗ) − β₀ṙ cannot be negative under a semidefinite kernel."
-    square = path.alpha @ rates.gamma - rates.beta0 * path.r
-    if path.push: square += path.alpha @ path.p + rates.beta @ path.p[state.margin]
+    terms = [path.alpha @ rates.gamma, -rates.beta0 * path.r]
+    if path.push: terms += [path.alpha @ path.p, rates.beta @ path.p[state.margin]]
     size = rates.moved + path.total * state.rows.root_max + path.push / np.sqrt(state.factor.shift)
-    if square < -INDEFINITE * size ** 2:
-        raise PathError(Outcome.INDEFINITE, f"The model would move by a squared length of {square:.3g}.")
+    if sum(terms) < -INDEFINITE * max(size ** 2, max(map(abs, terms)) * 1e3):
+        raise PathError(Outcome.INDEFINITE, f"The model would move by a squared length of {sum(terms):.3g}.")
 
 # %% ../../nbs/engine/10_follow.ipynb #4134593a
 def fill_margin(
@@ -95,6 +97,7 @@ def fill_margin(
         rest = abs(imbalance(path)) * (1.0 - path.t)
         if rest > 1e-9 * path.total and rest > 1e-9 * alpha_unit(state, path.unit).max():
             raise PathError(Outcome.INFEASIBLE, f"An imbalance of {imbalance(path):.3g} is left at t = {path.t:.6g}.")
+        path.r = path.net
         return None
     before = Status(state.status[k])
     move_bias(state, bias)
@@ -159,10 +162,10 @@ def follow(
 ) -> Iterator[Event]:
     "Follow a drive, then drive back whatever a stall made us perturb."
     rng = np.random.default_rng(0)
-    goal = state.p + drive.p
+    goal, r = state.p + drive.p, state.r + drive.r
     for _ in range(20):
         yield from trace(state, drive, rng, slack)
         drive = Drive(p=goal - state.p)
         if np.abs(drive.p).max(initial=0.0) <= 1e-15 * np.abs(goal).max(initial=0.0): break
     else: raise PathError(Outcome.STALLED, "Perturbed twenty times.")
-    state.p = goal
+    state.p, state.r = goal, r

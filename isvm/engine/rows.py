@@ -66,9 +66,11 @@ class Rows:
         self.clear()
 
     @property
-    def mean_diagonal(self) -> float:
-        "Mean of K_ii over the samples held, 1 if that is 0."
-        return float(np.mean(self.root[:self.n] ** 2)) or 1.0
+    def typical(self) -> float:
+        "Median of the K_ii that are not 0, which no outlier moves; 1 if there are none."
+        root = self.root[:self.n]
+        root = root[root > 0]
+        return float(np.median(root)) ** 2 if len(root) else 1.0
 
     def clear(self) -> None:
         "Forget every kernel row; samples stay."
@@ -135,7 +137,7 @@ class Rows:
         j: int,  # sample to forget; the last one takes its number
     ) -> None:
         "Forget one sample; the rows held change in one column alone."
-        last = self.n - 1
+        last, largest = self.n - 1, self.root[j] >= self.root_max
         if self.place[j] >= 0: self._drop(int(self.place[j]))
         if j != last:
             h = self.held
@@ -150,6 +152,7 @@ class Rows:
             self.place[last] = -1
         np.minimum(self.filled[:self.held], last, out=self.filled[:self.held])
         self.n = last
+        if largest: self.root_max = float(self.root[:last].max(initial=0.0))
 
     def _swap(self, i: int, j: int) -> None:
         "Two rows of the table change places."
@@ -191,7 +194,7 @@ class Rows:
     def _complete(self, places: Index) -> None:
         "Compute what is missing at the end of rows of the table."
         n = self.n
-        size = max(1, int(BLOCK // (8 * n)))
+        size = max(1, int(BLOCK // (8 * max(n, 1))))
         for i in range(0, len(places), size):
             at = places[i:i + size]
             start = int(self.filled[at].min(initial=n))
@@ -205,8 +208,8 @@ class Rows:
         "Bring rows into the table, in blocks, as many as there is room for."
         self.clock += 1
         self.used[self.place[samples][self.place[samples] >= 0]] = self.clock
-        missing = samples[self.place[samples] < 0]
-        room = len(self.K) - self.pinned - (len(samples) - len(missing))
+        missing = np.unique(samples[self.place[samples] < 0])
+        room = len(self.K) - self.pinned - np.count_nonzero(self.place[samples] >= 0)
         for j in missing[:max(room, 0)]:
             at = self._room()
             self.owner[at], self.filled[at], self.used[at], self.place[j] = j, 0, self.clock, at

@@ -12,7 +12,7 @@ import numpy as np
 
 from .core import Array, Event
 from .degenerate import DEPENDENT, SUSPICIOUS, careful_pivot
-from .events import ERROR, MARGIN, RESERVE
+from .events import ERROR, MARGIN, RESERVE, put
 from .follow import Drive, follow, unit_of
 from .response import State
 
@@ -34,7 +34,7 @@ def violation(
     "How far resting points have slipped past 0, and aᵀα from r in units of a margin."
     g, live = state.g, state.u > 0
     slipped = np.choose(state.status, [-g, np.abs(g), g, g, 0.0 * g])
-    gap = abs(state.a @ state.alpha - state.r) * state.rows.mean_diagonal if len(state.margin) else 0.0
+    gap = abs(state.a @ state.alpha - state.r) * state.rows.typical if len(state.margin) else 0.0
     return max(float(slipped[live].max(initial=0.0)), gap)
 
 # %% ../../nbs/engine/11_settle.ipynb #0c510984
@@ -45,8 +45,8 @@ def refactor(
     S = state.margin
     a, at = state.a[S], state.sample[S]
     K = state.rows.K[np.ix_(state.rows.place[at], at)]
-    if state.factor.rebuild(a[:, None] * K * a, a, state.rows.mean_diagonal) > SUSPICIOUS: return
-    state.factor.s, state.margin = 0, S[:0]
+    if state.factor.rebuild(a[:, None] * K * a, a, state.rows.typical) > SUSPICIOUS: return
+    state.factor.s, state.factor.shift, state.margin = 0, state.rows.typical, S[:0]
     for i, k in enumerate(S):
         w = state.factor.project(a[i] * a[:i] * (K[i, :i] + state.factor.shift))
         z = state.factor.dependence(w)
@@ -84,12 +84,10 @@ def exact_bounds(
     state: State,   # at the end of its path
     bounds: Array,  # (m,) u that was asked for, of the first m variables
 ) -> None:
-    "u as asked for, to the last bit, error points on it, and a note of what that did to g."
+    "u as asked for, to the last bit, and error points on it."
     state.u[:len(bounds)] = bounds
     error = np.flatnonzero(state.status == ERROR)
-    change = np.abs(state.u[error] - state.alpha[error])
-    state.alpha[error] = state.u[error]
-    state.drift += float(change @ state.rows.root[state.sample[error]]) * state.rows.root_max
+    put(state, error, state.u[error])
 
 # %% ../../nbs/engine/11_settle.ipynb #c41357b3
 def follow_soundly(
