@@ -46,7 +46,8 @@ def libsvm(
         svc = SVC(C=1.0, kernel=kernel.name, gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0, max_iter=patience)
         K = state.rows.X[at]
     else:
-        K = (state.rows.block(at, at) if K is None else K) / scale
+        K = state.rows.block(at, at) if K is None else K
+        if scale != 1.0: K /= scale
         svc = SVC(C=1.0, kernel="precomputed", max_iter=patience)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -138,6 +138,7 @@ def leave(
 ) -> None:
     "Drop variables, and the samples that no variable stands on any more."
     if len(removed) == 0: return
+    state.rows.complete()
     keep = np.ones(len(state.a), bool)
     keep[removed] = False
     state.margin = (np.cumsum(keep) - 1)[state.margin]

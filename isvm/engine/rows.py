@@ -136,16 +136,14 @@ class Rows:
         self,
         j: int,  # sample to forget; the last one takes its number
     ) -> None:
-        "Forget one sample; the rows held change in one column alone."
+        "Forget one sample; rows held to their end change in one column, others end before it."
         last, largest = self.n - 1, self.root[j] >= self.root_max
         if self.place[j] >= 0: self._drop(int(self.place[j]))
         if j != last:
             h = self.held
-            if (self.filled[:h] > last).all(): self.K[:h, j] = self.K[:h, last]
-            else:
-                column = self.row(last)
-                h = self.held
-                self.K[:h, j] = column[self.owner[:h]]
+            cut = self.filled[:h] <= last
+            self.filled[:h][cut] = np.minimum(self.filled[:h][cut], j)
+            self.K[:h, j] = self.K[:h, last]
             for v in (self.X, self.root, self.place, self.pins): v[j] = v[last]
             if self.squares is not None: self.squares[j] = self.squares[last]
             if self.place[j] >= 0: self.owner[self.place[j]] = j
@@ -200,6 +198,10 @@ class Rows:
             start = int(self.filled[at].min(initial=n))
             if start < n: self.K[at, start:n] = self.block(self.owner[at], slice(start, n))
             self.filled[at] = n
+
+    def complete(self) -> None:
+        "Every row of the table to its end, so that none is cut short when samples leave."
+        self._complete(np.flatnonzero(self.filled[:self.held] < self.n))
 
     def fetch(
         self,

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.core import Array, Event, Index, check_points
+from ..engine.core import Array, Event, Index, Kind, check_points
 from ..engine.response import State
 
 # %% ../../nbs/estimators/03_common.ipynb #e265bf5d
@@ -28,22 +28,22 @@ class HeldEstimator(BaseEstimator):
     @property
     def alpha_(self) -> Array:
         "(n,) coefficients."
-        return self._held.state.alpha.copy()
+        return self._held.state.alpha[:len(self._held.serial)].copy()
 
     @property
     def margins_(self) -> Array:
         "(n,) g = y f(x) − 1."
-        return self._held.state.g.copy()
+        return self._held.state.g[:len(self._held.serial)].copy()
 
     @property
     def status_(self) -> Array:
         "(n,) `Status` of every point: 0 reserve, 1 margin, 2 error."
-        return self._held.state.status.copy()
+        return self._held.state.status[:len(self._held.serial)].copy()
 
     @property
     def support_(self) -> Index:
         "Positions of the support vectors among `ids_`."
-        return np.flatnonzero(self._held.state.alpha)
+        return np.flatnonzero(self.alpha_)
 
     @property
     def support_vectors_(self) -> Array:
@@ -76,17 +76,17 @@ class HeldEstimator(BaseEstimator):
         if light and not reset and X.shape[1] == self.n_features_in_: return check_points(X, allow_empty=True)
         return validate_data(self, X, reset=reset, dtype=np.float64, order="C")
 
-    def _run(self, events: Iterator[Event]) -> "HeldEstimator":
-        "Exhaust an update, with a progress bar if asked for."
-        if not self.verbose:
-            for _ in events: pass
-            return self
+    def _run(self, events: Iterator[Event]) -> int:
+        "Exhaust an update, with a progress bar if asked for, and count its events."
+        if not self.verbose: return sum(event.kind is not Kind.END for event in events)
         from tqdm.auto import tqdm
+        count = 0
         with tqdm(total=1.0, bar_format="{percentage:3.0f}% |{bar}| {elapsed}{postfix}") as bar:
-            for count, event in enumerate(events, 1):
+            for event in events:
+                count += event.kind is not Kind.END
                 bar.n = event.t
                 bar.set_postfix_str(f"{count} events")
-        return self
+        return count
 
 # %% ../../nbs/estimators/03_common.ipynb #30908ed7
 def enter_gram(

@@ -80,7 +80,8 @@ def save_svc(
               "class_weight": None if self.class_weight is None else self.class_weight if isinstance(self.class_weight, str)
               else [[plain(k, "class"), float(v)] for k, v in self.class_weight.items()],
               "gamma": getattr(kernel, "gamma", 1.0), "ids": [plain(name, "id") for name in held.names],
-              "next": held.next, "r": state.r, "bias": state.bias, "n_events": self.n_events_, "n_features": self.n_features_in_}
+              "next": held.next, "r": state.r, "bias": state.bias, "n_events": self.n_events_, "n_features": self.n_features_in_,
+              "features": list(getattr(self, "feature_names_in_", [])), "unused": held.unused}
     X = state.rows.X[state.sample]
     arrays = {name: getattr(state, name) for name in ("alpha", "g", "p", "a", "u", "status", "margin")}
     classes = self.classes_.astype(str) if self.classes_.dtype == object else self.classes_
@@ -98,6 +99,8 @@ def load_svc(
     model = cls(**header["params"], class_weight=dict(map(tuple, weight)) if isinstance(weight, list) else weight)
     model._held = restore_held(model, header, arrays)
     model.classes_, model.n_events_, model.n_features_in_ = arrays["classes"], header["n_events"], header["n_features"]
+    if header["features"]: model.feature_names_in_ = np.array(header["features"], dtype=object)
+    model._learned = model.get_params()
     return model
 
 # %% ../../nbs/estimators/02_files.ipynb #9b1a11be
@@ -115,7 +118,7 @@ def restore_held(
     state.sample, state.r, state.bias = state.rows.append(X), header["r"], header["bias"]
     for name in ("alpha", "g", "p", "a", "u", "status", "margin"): setattr(state, name, arrays[name])
     held.enlist(header["ids"], arrays["weight"])
-    held.serial, held.next = arrays["serial"], header["next"]
+    held.serial, held.next, held.unused = arrays["serial"], header["next"], header["unused"]
     held.numbers = dict(zip(header["ids"], held.serial.tolist()))
     repin(state)
     return held

@@ -7,6 +7,7 @@ __all__ = ['listing', 'Held']
 
 # %% ../../nbs/estimators/01_held.ipynb #f1bf10d3
 from collections.abc import Hashable, Iterable, Iterator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ class Held:
         self.weight = np.zeros(0)             # (n,) sample weights
         self.numbers: dict[Hashable, int] = {}  # id → serial
         self.next = 0                         # serial of the next arrival
+        self.unused = 0                       # above every whole number ever used as an id
+        self.version = 0                      # updates so far
         self.busy = False                     # is an update under way?
 
     def new_names(
@@ -50,11 +53,7 @@ class Held:
         m: int,                # points to be named
     ) -> list:                 # m ids, new and unique
         "Names for new points, or an error that says which will not do."
-        if ids is None:
-            names = list(range(self.next, self.next + m))
-            if not any(name in self.numbers for name in names): return names
-            top = max(name for name in self.numbers if isinstance(name, (int, np.integer)))
-            return list(range(top + 1, top + 1 + m))
+        if ids is None: return list(range(self.unused, self.unused + m))
         names = [name.item() if isinstance(name, np.generic) else name for name in ids]
         if len(names) != m: raise ValueError(f"{len(names)} ids for {m} points. Give one id for each point, or none at all.")
         taken = [name for name in names if name in self.numbers]
@@ -88,6 +87,17 @@ class Held:
         self.weight = np.append(self.weight, weight)
         self.numbers.update(zip(names, serial.tolist()))
         self.next += m
+        whole = [int(name) + 1 for name in names if isinstance(name, Real) and name == name // 1]
+        self.unused = max([self.unused, *whole])
+
+    def check_idle(
+        self,
+        version: int,  # when the update was prepared
+    ) -> None:
+        "An update may start only on the points it was prepared for."
+        if self.busy: raise RuntimeError("An update of this model is under way: exhaust or close its `steps` first.")
+        if self.version != version:
+            raise RuntimeError("The model has changed since `steps` was called. Call it again.")
 
     def strike(
         self,
@@ -107,12 +117,12 @@ class Held:
         weight: Array,              # (m,) their weights
     ) -> Iterator[Event]:
         "Follow one change event by event; names are noted only when it is whole."
-        if self.busy: raise RuntimeError("An update of this model is under way: exhaust or close its `steps` first.")
         self.busy = True
         gram = self.state.rows.kernel if isinstance(self.state.rows.kernel, Gram) else None
         rows = self.state.rows.X[self.state.sample[change.removed], 0].astype(np.intp) if gram else None
         try:
             yield from apply(self.state, change)
+            self.version += 1
             if not change.in_place:
                 self.strike(change.removed)
                 self.enlist(names, weight)

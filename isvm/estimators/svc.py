@@ -53,7 +53,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         if sample_weight is not None and not check_weights(sample_weight, len(X)).any():
             raise ValueError("sample_weight is zero for every point: nothing to learn from. Give some point a positive weight.")
         kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
-        return self._first(X, labels, merge_classes(None, labels), kernel, 0, sample_weight, ids)
+        return self._first(X, labels, merge_classes(None, labels), kernel, (0, 0), sample_weight, ids)
 
     def partial_fit(
         self,
@@ -67,7 +67,8 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         if not hasattr(self, "_held") or len(self._held.serial) == 0:
             return self._first_partial(X, y, classes, sample_weight, ids)
         if classes is not None: merge_classes(self.classes_, np.asarray(classes))
-        return self._run(self._change(X, y, (), sample_weight, ids))
+        self._run(self._change(X, y, (), sample_weight, ids))
+        return self
 
     def unlearn(
         self,
@@ -75,7 +76,8 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> "IncrementalSVC":   # itself
         "Take points out, as if they had never been there."
         check_is_fitted(self)
-        return self._run(self._change(None, None, ids, None, None))
+        self._run(self._change(None, None, ids, None, None))
+        return self
 
     def update(
         self,
@@ -87,7 +89,8 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> "IncrementalSVC":                   # itself
         "Add and remove points in one path."
         check_is_fitted(self)
-        return self._run(self._change(X, y, remove, sample_weight, ids))
+        self._run(self._change(X, y, remove, sample_weight, ids))
+        return self
 
     def steps(
         self,
@@ -120,8 +123,9 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         after[at] = a
         bounds = self._bounds(held.weight, after, classes, after)
         change = Change(on=state.sample[at], p=np.ones(len(at)), a=a, u=bounds[at], removed=at, in_place=True)
-        if self.class_weight is not None: change.bounds = np.where(after == sides, bounds, state.u)
-        return self._run(self._follow(change, [], held.weight[:0], classes))
+        if self.class_weight is not None or self._retuned(): change.bounds = np.where(after == sides, bounds, state.u)
+        self._run(self._follow(change, [], held.weight[:0], classes))
+        return self
 
     def retune(
         self,
@@ -186,6 +190,13 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         minus, plus = class_factors(self.class_weight, classes, everyone)
         return self.C * weight * np.where(a > 0, plus, minus)
 
+    def _retuned(self) -> bool:
+        "Have C or the class weights been set anew since the last update? Other parameters may not be."
+        now, then = self.get_params(), self._learned
+        fixed = [name for name in ("kernel", "gamma", "degree", "coef0") if now[name] is not then[name] and now[name] != then[name]]
+        if fixed: raise ValueError(f"{fixed} changed since the model was fitted. Call `fit` to start again with new values.")
+        return now["C"] != then["C"] or now["class_weight"] != then["class_weight"]
+
     def _sides(self, classes: np.ndarray) -> Array:
         "Signs of the points held once these are the classes."
         turned = len(self.classes_) == 1 and len(classes) == 2 and classes[0] == self.classes_[0]
@@ -199,7 +210,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         if classes is not None: known = merge_classes(known, np.asarray(classes))
         labels = check_labels(y, len(X), known)
         kernel = self._held.state.rows.kernel if not new else make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
-        start = 0 if new else self._held.next
+        start = (0, 0) if new else (self._held.next, self._held.unused)
         return self._first(X, labels, merge_classes(known, labels), kernel, start, sample_weight, ids)
 
     def _first(self, X, labels, classes, kernel, start, sample_weight, ids) -> "IncrementalSVC":
@@ -208,14 +219,14 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         if not self.cache_size > 0: raise ValueError(f"cache_size = {self.cache_size!r}; expected MB > 0, for example 1000.")
         if isinstance(kernel, Gram): X = kernel.append(np.zeros((n, 0)), X, np.zeros(0, np.intp))[:, None].astype(float)
         held = Held(kernel, X.shape[1], self.cache_size * 1e6, n + n // 8 + 64)
-        held.next, state, a = start, held.state, signs(labels, classes)
+        (held.next, held.unused), state, a = start, held.state, signs(labels, classes)
         names = held.new_names(ids, n)
         u = self._bounds(weight, a, classes, a)
         state.sample, state.a, state.u, state.p = state.rows.append(X), a, u, np.ones(n)
         state.alpha, state.g, state.status = np.zeros(n), -np.ones(n), np.zeros(n, np.int8)
-        count = sum(event.kind is not Kind.END for event in solve(state))
+        count = self._run(solve(state))
         held.enlist(names, weight)
-        self._held, self.classes_, self.n_events_ = held, classes, count
+        self._held, self.classes_, self.n_events_, self._learned = held, classes, count, self.get_params()
         return self
 
     def _change(self, X, y, remove, sample_weight, ids) -> Iterator[Event]:
@@ -229,7 +240,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         a, sides = signs(labels, classes), self._sides(classes)
         everyone = np.append(np.delete(sides, gone), a)
         change = Change(X=X, p=np.ones(len(X)), a=a, u=self._bounds(weight, a, classes, everyone), removed=gone)
-        if self.class_weight is not None:
+        if self.class_weight is not None or self._retuned():
             change.bounds = self._bounds(held.weight, sides, classes, everyone)
             change.bounds[gone] = state.u[gone]
         return self._follow(change, names, weight, classes)
@@ -243,8 +254,13 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         return self
 
     def _follow(self, change: Change, names: list, weight: Array, classes: np.ndarray) -> Iterator[Event]:
+        "An update of the points held as they are now."
+        return self._follow_from(self._held.version, change, names, weight, classes)
+
+    def _follow_from(self, version: int, change: Change, names: list, weight: Array, classes: np.ndarray) -> Iterator[Event]:
         "One update of the points held, and of the classes with it."
         held, state, count = self._held, self._held.state, 0
+        held.check_idle(version)
         turned = self._sides(classes) is not state.a
         if isinstance(state.rows.kernel, Gram) and len(change.a) and not change.in_place:
             change.X = enter_gram(state, change.X)
@@ -256,4 +272,4 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         except BaseException:
             if turned: state.a, state.bias = -state.a, -state.bias
             raise
-        self.classes_, self.n_events_ = classes, count
+        self.classes_, self.n_events_, self._learned = classes, count, self.get_params()
