@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RESERVE', 'MARGIN', 'ERROR', 'ADDED', 'REMOVED', 'SLACK', 'SIDES', 'margin_step', 'closing', 'outside_limit',
-           'outside_step', 'alpha_unit', 'first_event', 'shift', 'advance', 'release', 'put', 'rest']
+           'outside_step', 'alpha_unit', 'ratio_test', 'first_event', 'shift', 'advance', 'release', 'put', 'rest']
 
 # %% ../../nbs/engine/06_events.ipynb #09f00833
 import numpy as np
@@ -103,6 +103,32 @@ def alpha_unit(
     return np.minimum(state.u, unit / diagonal)
 
 # %% ../../nbs/engine/06_events.ipynb #db18c6ff
+@njit(cache=True)
+def ratio_test(
+    alpha: Array,      # (n,) coefficients
+    u: Array,          # (n,) upper bounds
+    u_dot: Array,      # (n,) their speeds
+    margin: Index,     # (s,) the set S
+    beta: Array,       # (s,) rates of α on S
+    beta_tol: float,   # a slower one is rounding
+    g: Array,          # (n,) margins
+    gamma: Array,      # (n,) their rates
+    status: Array,     # (n,) `Status`
+    closed: Array,     # (n,) u = 0 for good
+    floor: Array,      # (n,) a slower γ is rounding
+    slack: Array,      # (n + 1,) as in `first_event`
+    end: float,        # longest step allowed
+) -> tuple[float, int, bool]:  # as `first_event`
+    "All ratio tests, in two rounds: how far can we go, and who is the fastest to stop us there?"
+    room, rate = closing(g, gamma, status, closed, floor)
+    limit = margin_step(alpha, u, u_dot, margin, beta, beta_tol, slack, end, False)[0]
+    limit = min(limit, outside_limit(room, rate, slack[-1], end))
+    step, who, speed = margin_step(alpha, u, u_dot, margin, beta, beta_tol, slack, limit, True)
+    step_out, who_out, score = outside_step(room, rate, floor, limit)
+    if who_out >= 0 and score * beta_tol > abs(speed): return step_out, who_out, False
+    return (step, who, speed < 0) if who >= 0 else (end, -1, False)
+
+# %% ../../nbs/engine/06_events.ipynb #65a9115c
 def first_event(
     state: State,  # a solved problem
     path: Path,    # a drive under way
@@ -110,14 +136,9 @@ def first_event(
     slack: Array,  # (n + 1,) how far past its bound an α may go; last, how far past 0 a g may
 ) -> tuple[float, int, bool]:  # step, point (-1: the end of the path), does it go to 0?
     "The largest admissible step and who ends it; of near ties the fastest (LG 14)."
-    end, floor = 1.0 - path.t, rates.gamma_tol[0] * path.root + rates.gamma_tol[1]
-    inner = state.alpha, state.u, path.u, state.margin, rates.beta, rates.beta_tol, slack
-    room, rate = closing(state.g, rates.gamma, state.status, path.closed, floor)
-    limit = min(margin_step(*inner, end, False)[0], outside_limit(room, rate, slack[-1], end))
-    step, who, speed = margin_step(*inner, limit, True)
-    step_out, who_out, score = outside_step(room, rate, floor, limit)
-    if who_out >= 0 and score * rates.beta_tol > abs(speed): return step_out, who_out, False
-    return (step, who, speed < 0) if who >= 0 else (end, -1, False)
+    floor = rates.gamma_tol[0] * path.root + rates.gamma_tol[1]
+    return ratio_test(state.alpha, state.u, path.u, state.margin, rates.beta, rates.beta_tol, state.g, rates.gamma,
+                      state.status, path.closed, floor, slack, 1.0 - path.t)
 
 # %% ../../nbs/engine/06_events.ipynb #e9b82a6e
 @njit(cache=True)
@@ -155,7 +176,7 @@ def release(
     "k leaves the factor and its row is free to go."
     position = int(np.flatnonzero(state.margin == k)[0])
     state.factor.delete(position)
-    state.margin = np.delete(state.margin, position)
+    state.margin = np.concatenate((state.margin[:position], state.margin[position + 1:]))
     state.rows.unpin(state.sample[k])
 
 # %% ../../nbs/engine/06_events.ipynb #a0a6ade4

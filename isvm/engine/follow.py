@@ -80,11 +80,13 @@ def check_curvature(
     rates: Rates,  # its answer
 ) -> None:
     "‖ẇ‖² = α̇ᵀ(γ + ṗ) − β₀ṙ cannot be negative under a semidefinite kernel."
-    terms = [path.alpha @ rates.gamma, -rates.beta0 * path.r]
-    if path.push: terms += [path.alpha @ path.p, rates.beta @ path.p[state.margin]]
-    size = rates.moved + path.total * state.rows.root_max + path.push / np.sqrt(state.factor.shift)
-    if sum(terms) < -INDEFINITE * max(size ** 2, max(map(abs, terms)) * 1e3):
-        raise PathError(Outcome.INDEFINITE, f"The model would move by a squared length of {sum(terms):.3g}.")
+    square = path.alpha @ rates.gamma - rates.beta0 * path.r
+    if path.push: square += path.alpha @ path.p + rates.beta @ path.p[state.margin]
+    if square >= 0.0: return
+    size = rates.moved + path.total * state.rows.root_max + path.push / state.factor.shift ** 0.5
+    terms = max(np.abs(path.alpha).max() * np.abs(rates.gamma).max(), abs(rates.beta0 * path.r), path.push * rates.moved)
+    if square < -INDEFINITE * max(size ** 2, 1e3 * terms):
+        raise PathError(Outcome.INDEFINITE, f"The model would move by a squared length of {square:.3g}.")
 
 # %% ../../nbs/engine/10_follow.ipynb #4134593a
 def fill_margin(

@@ -164,9 +164,9 @@ def respond(
     elif len(S): beta0, beta = state.factor.solve(a * z[at] - path.p[S], imbalance(path))
     if len(S): z = z + state.rows.combine_pinned(at, a * beta)
     gamma = margin_rates(z, beta0, state.a, state.sample, path.p, S)
-    shift = np.sqrt(state.factor.shift)
-    moved = path.moved + float(np.abs(beta) @ state.rows.root[at])
-    noise = ROUNDING * (moved + shift * (path.total + float(np.abs(beta).sum())))
+    shift, size = state.factor.shift ** 0.5, np.abs(beta)
+    moved = path.moved + float(size @ state.rows.root[at])
+    noise = ROUNDING * (moved + shift * (path.total + float(size.sum())))
     speed = path.total + path.widen + abs(path.r) + path.push / shift ** 2
     return Rates(beta0, beta, gamma, z, moved + path.peak, ROUNDING * speed + TINY,
                  np.array([noise, noise * shift + ROUNDING * (abs(beta0) + path.push) + TINY]))

@@ -284,6 +284,7 @@ class Rows:
         coef: Array,     # (m,) weights
     ) -> Array:          # (n,) Σ coef_k K[samples_k]
         "Weighted sum of any rows: those in the table by `gaxpy`, the rest computed in blocks."
+        if len(samples) == 1: return coef[0] * self.row(samples[0])
         held = self.fetch(samples)
         out = gaxpy(self.K, self.place[samples[held]], coef[held], self.n)
         rest, c = samples[~held], coef[~held]

@@ -12,7 +12,7 @@ import numpy as np
 
 from .core import Array, Event
 from .degenerate import DEPENDENT, SUSPICIOUS, careful_pivot
-from .events import ERROR, MARGIN, RESERVE, put
+from .events import ERROR, MARGIN, RESERVE, SIDES, put
 from .follow import Drive, follow, unit_of
 from .response import State
 
@@ -32,10 +32,10 @@ def violation(
     state: State,  # a solved problem
 ) -> float:        # worst margin of the wrong sign, by the running g
     "How far resting points have slipped past 0, and aᵀα from r in units of a margin."
-    g, live = state.g, state.u > 0
-    slipped = np.choose(state.status, [-g, np.abs(g), g, g, 0.0 * g])
-    gap = abs(state.a @ state.alpha - state.r) * state.rows.typical if len(state.margin) else 0.0
-    return max(float(slipped[live].max(initial=0.0)), gap)
+    slipped = np.where(state.u > 0, -SIDES[state.status] * state.g, 0.0).max(initial=0.0)
+    if not len(state.margin): return float(slipped)
+    gap = abs(state.a @ state.alpha - state.r) * state.rows.typical
+    return float(max(slipped, gap, np.abs(state.g[state.margin]).max()))
 
 # %% ../../nbs/engine/11_settle.ipynb #0c510984
 def refactor(
