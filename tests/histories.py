@@ -70,7 +70,9 @@ def snapshot(model):
     "Everything an update may change, as copies, for comparison to the last bit."
     names = ("ids_", "alpha_", "margins_", "status_", "intercept_", "classes_", "n_features_in_", "n_events_", "C")
     seen = {name: np.array(getattr(model, name)) for name in names}
-    return seen | {"bounds": model._held.state.u.copy(), "weight": model._held.weight.copy(), "next": np.array(model._held.next)}
+    state = model._held.state
+    seen |= {"X": state.rows.X[state.sample], "signs": state.a.copy(), "bounds": state.u.copy()}
+    return seen | {"weight": model._held.weight.copy(), "next": np.array(model._held.next)}
 
 
 def differing(before, after):
