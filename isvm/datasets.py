@@ -20,7 +20,8 @@ def monks(
     problem: int,          # 1, 2 or 3
 ) -> tuple[Array, Array]:  # (432, 6) points and (432,) labels, 0 or 1
     "One of the Monk's problems on its full grid, by its definition."
-    if problem not in (1, 2, 3): raise ValueError(f"problem = {problem!r}; the Monk's problems are 1, 2 and 3.")
+    if problem not in (1, 2, 3):
+        raise ValueError(f"problem = {problem!r}; the Monk's problems are 1, 2 and 3.")
     X = np.array(list(itertools.product(*(range(1, k + 1) for k in (3, 3, 2, 3, 4, 2)))), dtype=float)
     a1, a2, _, a4, a5, _ = X.T
     rule = {1: (a1 == a2) | (a5 == 1), 2: (X == 1).sum(axis=1) == 2,

@@ -43,7 +43,8 @@ def libsvm(
     K = gram(state, at)
     patience = 200_000 + 100 * len(live)
     if K is None and scale == 1.0:
-        svc = SVC(C=1.0, kernel=kernel.name, gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0, max_iter=patience)
+        svc = SVC(C=1.0, kernel=kernel.name, gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0,
+                  max_iter=patience)
         K = state.rows.X[at]
     else:
         K = state.rows.block(at, at) if K is None else K

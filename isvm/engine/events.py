@@ -137,8 +137,8 @@ def first_event(
 ) -> tuple[float, int, bool]:  # step, point (-1: the end of the path), does it go to 0?
     "The largest admissible step and who ends it; of near ties the fastest (LG 14)."
     floor = rates.gamma_tol[0] * path.root + rates.gamma_tol[1]
-    return ratio_test(state.alpha, state.u, path.u, state.margin, rates.beta, rates.beta_tol, state.g, rates.gamma,
-                      state.status, path.closed, floor, slack, 1.0 - path.t)
+    return ratio_test(state.alpha, state.u, path.u, state.margin, rates.beta, rates.beta_tol,
+                      state.g, rates.gamma, state.status, path.closed, floor, slack, 1.0 - path.t)
 
 # %% ../../nbs/engine/06_events.ipynb #e9b82a6e
 @njit(cache=True)

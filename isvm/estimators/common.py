@@ -23,7 +23,8 @@ class HeldEstimator(BaseEstimator):
     @property
     def ids_(self) -> np.ndarray:
         "(n,) ids of the points held, in order of arrival."
-        return np.array(self._held.names.tolist()) if all(type(i) is int for i in self._held.names) else self._held.names.copy()
+        names = self._held.names
+        return np.array(names.tolist()) if all(type(name) is int for name in names) else names.copy()
 
     @property
     def alpha_(self) -> Array:
@@ -72,7 +73,8 @@ class HeldEstimator(BaseEstimator):
             X = check_points(X, allow_empty=not reset)
             if reset: self.n_features_in_ = X.shape[1]
             return X
-        light = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and not hasattr(self, "feature_names_in_")
+        light = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
+        light = light and not hasattr(self, "feature_names_in_")
         if light and not reset and X.shape[1] == self.n_features_in_: return check_points(X, allow_empty=True)
         return validate_data(self, X, reset=reset, dtype=np.float64, order="C")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engine.change import repin
 from ..engine.kernels import Gram, make_kernel
-from .held import Held
+from .held import Held, first_gram
 
 # %% ../../nbs/estimators/02_files.ipynb #eb9a3d98
 FORMAT = 1  # of the files written here
@@ -53,7 +53,8 @@ def read_arrays(
     except Exception as error:
         raise ValueError(f"{path} is not a saved model: {error}. Was it written by `save`?") from error
     if header.get("format") != FORMAT:
-        raise ValueError(f"{path} has format {header.get('format')}, this version reads {FORMAT}. Save it again with this version.")
+        raise ValueError(f"{path} has format {header.get('format')}, this version reads {FORMAT}. "
+                         "Save it again with this version.")
     return header, arrays
 
 # %% ../../nbs/estimators/02_files.ipynb #a12ff4dd
@@ -75,17 +76,21 @@ def save_svc(
     "Write the model to one file, without pickle; it is there whole or not at all."
     held, state = self._held, self._held.state
     kernel = state.rows.kernel
-    if kernel.name == "callable": raise ValueError("a model with a callable kernel cannot be saved. Pickle it instead.")
-    header = {"params": {name: plain(value, f"parameter {name}") for name, value in self.get_params().items() if name != "class_weight"},
-              "class_weight": None if self.class_weight is None else self.class_weight if isinstance(self.class_weight, str)
-              else [[plain(k, "class"), float(v)] for k, v in self.class_weight.items()],
+    if kernel.name == "callable":
+        raise ValueError("a model with a callable kernel cannot be saved. Pickle it instead.")
+    params, factors = self.get_params(), self.class_weight
+    del params["class_weight"]
+    if isinstance(factors, dict): factors = [[plain(k, "class"), float(v)] for k, v in factors.items()]
+    header = {"params": {name: plain(value, f"parameter {name}") for name, value in params.items()},
+              "class_weight": factors,
               "gamma": getattr(kernel, "gamma", 1.0), "ids": [plain(name, "id") for name in held.names],
               "next": held.next, "r": state.r, "bias": state.bias, "n_events": self.n_events_, "n_features": self.n_features_in_,
               "features": list(getattr(self, "feature_names_in_", [])), "unused": held.unused}
     X = state.rows.X[state.sample]
     arrays = {name: getattr(state, name) for name in ("alpha", "g", "p", "a", "u", "status", "margin")}
     classes = self.classes_.astype(str) if self.classes_.dtype == object else self.classes_
-    write_arrays(path, header, arrays | {"X": kernel(X, X) if kernel.name == "precomputed" else X, "serial": held.serial,
+    if kernel.name == "precomputed": X = kernel(X, X)
+    write_arrays(path, header, arrays | {"X": X, "serial": held.serial,
                                          "weight": held.weight, "classes": classes})
 
 # %% ../../nbs/estimators/02_files.ipynb #ce1ba407
@@ -112,7 +117,7 @@ def restore_held(
     "Samples, variables, names, margin rows and factor."
     X, n = arrays.pop("X"), len(arrays["alpha"])
     kernel = make_kernel(model.kernel, header["gamma"], model.degree, model.coef0)
-    if isinstance(kernel, Gram): X = kernel.append(np.zeros((n, 0)), X, np.zeros(0, np.intp))[:, None].astype(float)
+    if isinstance(kernel, Gram): X = first_gram(kernel, X)
     held = Held(kernel, X.shape[1], model.cache_size * 1e6, n + n // 8 + 64)
     state = held.state
     state.sample, state.r, state.bias = state.rows.append(X), header["r"], header["bias"]

@@ -27,7 +27,8 @@ def check_labels(
         if all((classes == label).any() for label in labels): return labels
     labels = column_or_1d(y, warn=True)
     if len(labels) != n:
-        raise ValueError(f"Found input variables with inconsistent numbers of samples: {n} points, {len(labels)} labels.")
+        raise ValueError(f"Found input variables with inconsistent numbers of samples: {n} "
+                         f"points, {len(labels)} labels.")
     check_classification_targets(labels)
     return labels
 
@@ -75,7 +76,9 @@ def class_factors(
     "What the class of a point multiplies C by."
     if class_weight is None: return 1.0, 1.0
     if isinstance(class_weight, str):
-        if class_weight != "balanced": raise ValueError(f"class_weight = {class_weight!r}; expected 'balanced', a dict or None.")
+        if class_weight != "balanced":
+            raise ValueError(f"class_weight = {class_weight!r}; "
+                             "expected 'balanced', a dict or None.")
         plus = int((a > 0).sum())
         counts = len(a) - plus, plus
         present = sum(count > 0 for count in counts)

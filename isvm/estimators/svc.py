@@ -19,7 +19,7 @@ from ..engine.core import Array, Event, Index, Kind, check_points
 from ..engine.kernels import Gram, make_kernel
 from .common import HeldEstimator, enter_gram
 from .files import load_svc, save_svc
-from .held import Held
+from .held import Held, first_gram
 from .labels import check_labels, check_weights, class_factors, merge_classes, signs
 
 # %% ../../nbs/estimators/04_svc.ipynb #82450c2f
@@ -29,8 +29,8 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     def __init__(
         self,
         C: float = 1.0,                          # cost of a margin error, > 0
-        kernel: str | Callable = "rbf",          # linear, poly, rbf, sigmoid, precomputed or f(X, Z) -> (n, m)
-        gamma: str | float = "scale",            # of rbf, poly, sigmoid; "scale" and "auto" are fixed by the first data
+        kernel: str | Callable = "rbf",          # linear, poly, rbf, sigmoid, precomputed or f(X, Z)
+        gamma: str | float = "scale",            # of rbf, poly, sigmoid; a word is fixed by the first data
         degree: int = 3,                         # of poly
         coef0: float = 0.0,                      # of poly and sigmoid
         class_weight: dict | str | None = None,  # factors on C by class, or "balanced"
@@ -51,13 +51,14 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         X = self._points(X, reset=True)
         labels = check_labels(y, len(X), None)
         if sample_weight is not None and not check_weights(sample_weight, len(X)).any():
-            raise ValueError("sample_weight is zero for every point: nothing to learn from. Give some point a positive weight.")
+            raise ValueError("sample_weight is zero for every point: nothing to learn from. "
+                             "Give some point a positive weight.")
         kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
         return self._first(X, labels, merge_classes(None, labels), kernel, (0, 0), sample_weight, ids)
 
     def partial_fit(
         self,
-        X: Array,                            # (m, d) points; precomputed: (m, n + m) values against `ids_`, then the new
+        X: Array,                            # (m, d) points, or (m, n + m) kernel values if precomputed
         y: Array,                            # (m,) labels
         classes: Array | None = None,        # classes to expect, if not all are in the first data
         sample_weight: Array | None = None,  # (m,) factors ≥ 0 on C
@@ -123,7 +124,8 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         after[at] = a
         bounds = self._bounds(held.weight, after, classes, after)
         change = Change(on=state.sample[at], p=np.ones(len(at)), a=a, u=bounds[at], removed=at, in_place=True)
-        if self.class_weight is not None or self._retuned(): change.bounds = np.where(after == sides, bounds, state.u)
+        if self.class_weight is not None or self._retuned():
+            change.bounds = np.where(after == sides, bounds, state.u)
         self._run(self._follow(change, [], held.weight[:0], classes))
         return self
 
@@ -186,15 +188,19 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     def _bounds(self, weight: Array, a: Array, classes: np.ndarray, everyone: Array) -> Array:
         "u = C · sample weight · class weight."
         if not (isinstance(self.C, (int, float, np.number)) and np.isfinite(self.C) and self.C > 0):
-            raise ValueError(f"C = {self.C!r}; expected a positive, finite number. For a hard margin try 1e5.")
+            raise ValueError(f"C = {self.C!r}; expected a positive, finite number. "
+                             "For a hard margin try 1e5.")
         minus, plus = class_factors(self.class_weight, classes, everyone)
         return self.C * weight * np.where(a > 0, plus, minus)
 
     def _retuned(self) -> bool:
         "Have C or the class weights been set anew since the last update? Other parameters may not be."
         now, then = self.get_params(), self._learned
-        fixed = [name for name in ("kernel", "gamma", "degree", "coef0") if now[name] is not then[name] and now[name] != then[name]]
-        if fixed: raise ValueError(f"{fixed} changed since the model was fitted. Call `fit` to start again with new values.")
+        same = lambda name: now[name] is then[name] or now[name] == then[name]
+        fixed = [name for name in ("kernel", "gamma", "degree", "coef0") if not same(name)]
+        if fixed:
+            raise ValueError(f"{fixed} changed since the model was fitted. "
+                             "Call `fit` to start again with new values.")
         return now["C"] != then["C"] or now["class_weight"] != then["class_weight"]
 
     def _sides(self, classes: np.ndarray) -> Array:
@@ -209,15 +215,17 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         known = None if new else self.classes_
         if classes is not None: known = merge_classes(known, np.asarray(classes))
         labels = check_labels(y, len(X), known)
-        kernel = self._held.state.rows.kernel if not new else make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
+        kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X) if new else self._held.state.rows.kernel
         start = (0, 0) if new else (self._held.next, self._held.unused)
         return self._first(X, labels, merge_classes(known, labels), kernel, start, sample_weight, ids)
 
     def _first(self, X, labels, classes, kernel, start, sample_weight, ids) -> "IncrementalSVC":
         "Solve for the first data, and only then become that model."
         n, weight = len(X), check_weights(sample_weight, len(X))
-        if not self.cache_size > 0: raise ValueError(f"cache_size = {self.cache_size!r}; expected MB > 0, for example 1000.")
-        if isinstance(kernel, Gram): X = kernel.append(np.zeros((n, 0)), X, np.zeros(0, np.intp))[:, None].astype(float)
+        if not self.cache_size > 0:
+            raise ValueError(f"cache_size = {self.cache_size!r}; "
+                             "expected MB > 0, for example 1000.")
+        if isinstance(kernel, Gram): X = first_gram(kernel, X)
         held = Held(kernel, X.shape[1], self.cache_size * 1e6, n + n // 8 + 64)
         (held.next, held.unused), state, a = start, held.state, signs(labels, classes)
         names = held.new_names(ids, n)
@@ -239,7 +247,8 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         classes = merge_classes(self.classes_, labels)
         a, sides = signs(labels, classes), self._sides(classes)
         everyone = np.append(np.delete(sides, gone), a)
-        change = Change(X=X, p=np.ones(len(X)), a=a, u=self._bounds(weight, a, classes, everyone), removed=gone)
+        u = self._bounds(weight, a, classes, everyone)
+        change = Change(X=X, p=np.ones(len(X)), a=a, u=u, removed=gone)
         if self.class_weight is not None or self._retuned():
             change.bounds = self._bounds(held.weight, sides, classes, everyone)
             change.bounds[gone] = state.u[gone]
@@ -257,7 +266,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         "An update of the points held as they are now."
         return self._follow_from(self._held.version, change, names, weight, classes)
 
-    def _follow_from(self, version: int, change: Change, names: list, weight: Array, classes: np.ndarray) -> Iterator[Event]:
+    def _follow_from(self, version, change, names, weight, classes) -> Iterator[Event]:
         "One update of the points held, and of the classes with it."
         held, state, count = self._held, self._held.state, 0
         held.check_idle(version)
