@@ -1,10 +1,12 @@
 """What the hunting tests share: data, kernels by their formulas, the certificate, and models that live through a history.
 
 Kernel values here come from explicit formulas, and the certificate from the definition; neither shares code with `isvm`."""
-import itertools
+import itertools, signal, sys
+from pathlib import Path
 
 import numpy as np
 
+import isvm
 from isvm import IncrementalSVC
 from isvm.engine.problem import Problem
 from isvm.engine.reference import reference_solve
@@ -78,6 +80,25 @@ def snapshot(model):
 def differing(before, after):
     "Names of what differs between two snapshots, in any bit."
     return [name for name in before if not np.array_equal(before[name], after[name])]
+
+
+def interrupt_at_line(k, run):
+    "Run, with Ctrl-C at the k-th line of isvm's code; how many lines there were, and whether it got through."
+    home, lines = str(Path(isvm.__file__).parent), 0
+
+    def watch(frame, kind, _):
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(home): return None
+        if kind == "line":
+            lines += 1
+            if lines == k: signal.raise_signal(signal.SIGINT)
+        return watch
+    tracer = sys.gettrace()
+    sys.settrace(watch)
+    try: run()
+    except KeyboardInterrupt: return lines, True
+    finally: sys.settrace(tracer)
+    return lines, False
 
 
 KINDS = ("plain", "grid", "duplicates", "contradictions", "separable", "constant", "one class", "tiny", "huge", "weighted")

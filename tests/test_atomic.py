@@ -1,14 +1,12 @@
 """All or nothing: whatever stops a call, the model is afterwards the old one to the last bit, and goes on.
 
 A Ctrl-C that arrives when the update is already whole may find the new one; never anything between."""
-import os, pickle, signal, sys, threading
-from pathlib import Path
+import os, pickle, signal, threading
 
 import numpy as np
 import pytest
 
-import isvm
-from histories import KERNELS, differing, snapshot
+from histories import KERNELS, differing, interrupt_at_line, snapshot
 from isvm import IncrementalSVC
 from isvm.engine import change, follow, settle
 from isvm.engine.core import PathError
@@ -111,25 +109,6 @@ def test_any_verb_may_fail_at_any_of_its_calls(request, monkeypatch, verb):
                     assert differing(before, snapshot(model)) == [], (name, call, allowed, after)
                     left = 10**9
                     assert_usable(model)
-
-
-def interrupt_at_line(k, run):
-    "Run, with Ctrl-C at the k-th line of isvm's code; how many lines there were, and whether it got through."
-    home, lines = str(Path(isvm.__file__).parent), 0
-
-    def watch(frame, kind, _):
-        nonlocal lines
-        if not frame.f_code.co_filename.startswith(home): return None
-        if kind == "line":
-            lines += 1
-            if lines == k: signal.raise_signal(signal.SIGINT)
-        return watch
-    tracer = sys.gettrace()
-    sys.settrace(watch)
-    try: run()
-    except KeyboardInterrupt: return lines, True
-    finally: sys.settrace(tracer)
-    return lines, False
 
 
 @pytest.mark.parametrize("name, call", PAIRS)
