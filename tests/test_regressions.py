@@ -5,7 +5,7 @@ import joblib
 import numpy as np
 import pytest
 
-from histories import certificate, differing, interrupt_at_line, snapshot
+from histories import assert_exact, certificate, differing, interrupt_at_line, snapshot
 from isvm import IncrementalSVC
 from isvm.engine.core import PathError
 
@@ -80,6 +80,26 @@ def test_rounding_on_a_large_grid_is_no_indefinite_kernel():
     model = IncrementalSVC(kernel="linear")
     for x, label in zip(X, [1, 0, 0, 0, 0, 0, 1]): model.partial_fit([x], [label])
     assert len(model.ids_) == 7
+
+
+@known("an error of 1.5e-7 passes unnoticed")
+def test_five_points_far_from_the_origin():
+    X, y = np.array([[999.2], [998.7], [999.8], [1000.4], [1001.1]]), np.array([0, 0, 1, 0, 0])
+    assert_exact(IncrementalSVC(kernel="linear").fit(X, y), X * X.T, y)
+
+
+@known("margins wrong by 1 and more pass unnoticed")
+@pytest.mark.parametrize("first", [200, 100], ids=["at once", "in two halves"])
+def test_points_far_from_the_origin_are_learned_or_refused(first):
+    "Features near 1e5 that differ by 1: no kernel value holds more than six digits of what matters."
+    rng = np.random.default_rng(4)
+    X, noise = rng.normal(size=(200, 2)) + 1e5, rng.normal(size=200)
+    y, model = (X[:, 0] - 1e5 + 0.3 * noise > 0).astype(int), IncrementalSVC(kernel="linear")
+    try:
+        model.fit(X[:first], y[:first])
+        if first < 200: model.partial_fit(X[first:], y[first:])
+    except PathError: return
+    assert_exact(model, np.einsum("id,jd->ij", X, X), y)
 
 
 @pytest.mark.parametrize("x, y", [([-0.4, 1.2], [1, 0]), ([0.3, 0.8, 0.3], [1, 1, 0]), ([-0.4, 1.2, 1.4], [0, 1, 0]), ([0.9, -1.2], [0, 1])], ids=str)
