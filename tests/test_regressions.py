@@ -118,6 +118,26 @@ def test_an_indefinite_kernel_is_noticed(x, y):
         assert worst <= allowed
 
 
+@known("going back asks the kernel for rows again, and stops half-way if that fails too")
+def test_a_kernel_that_fails_and_goes_on_failing_leaves_the_model():
+    calls = limit = 0
+
+    def kernel(A, B):
+        nonlocal calls
+        calls += 1
+        if calls > limit > 0: raise MemoryError
+        return A @ B.T
+    model = IncrementalSVC(C=10.0, kernel=kernel).fit(LINE, SIDES)
+    for allowed in range(1, 20):
+        before, limit = snapshot(model), calls + allowed
+        try: model.update([[0.7], [-0.3]], [0, 1], remove=[0, 1])
+        except MemoryError: limit = 0
+        else: break
+        assert differing(before, snapshot(model)) == []
+        model.retune(2.0).retune(10.0)
+        assert model.kkt_residual() <= 1e-9
+
+
 @known("exhausting it gives the new model the classes of the old one")
 def test_an_iterator_of_an_earlier_life_has_no_say_in_the_next():
     model = IncrementalSVC(gamma=1.0).fit(LINE, SIDES)
