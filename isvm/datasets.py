@@ -43,8 +43,11 @@ def local_copy(
 ) -> Path | None:  # where it is, None if there is no copy
     "A file in the folder that `ISVM_DATA` names."
     folder = os.environ.get("ISVM_DATA")
-    path = Path(folder, name) if folder else None
-    return path if path and path.is_file() else None
+    if not folder: return None
+    if not Path(folder).is_dir():
+        raise ValueError(f"ISVM_DATA = {folder!r} is not a folder. Point it at your copies, or unset it.")
+    path = Path(folder, name)
+    return path if path.is_file() else None
 
 # %% ../nbs/datasets.ipynb #5084d8a0
 def mnist(
@@ -57,5 +60,9 @@ def mnist(
     path = local_copy("mnist.npz")
     if path:
         with np.load(path, allow_pickle=False) as file: X, y = file["x_train"][:n], file["y_train"][:n]
-    else: X, y = (part[:n] for part in fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False))
+    else:
+        try: X, y = (part[:n] for part in fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False))
+        except OSError as error:
+            raise OSError("MNIST could not be downloaded. Put mnist.npz (x_train, y_train) into a folder "
+                          "and name it in ISVM_DATA.") from error
     return np.ascontiguousarray(X.reshape(n, -1) / 255.0), (y.astype(int) == digit).astype(float)

@@ -18,7 +18,7 @@ from .degenerate import SUSPICIOUS, admit, exchange
 from .empty_margin import place_bias
 from .events import ERROR, MARGIN, RESERVE
 from .response import Path, State
-from .settle import settle, tolerance, violation
+from .settle import settle_down
 
 # %% ../../nbs/engine/13_batch.ipynb #1def6762
 def gram(
@@ -42,12 +42,13 @@ def libsvm(
     kernel, at = state.rows.kernel, state.sample[live]
     K = gram(state, at)
     patience = 200_000 + 100 * len(live)
-    if K is None and scale == 1.0:
-        svc = SVC(C=1.0, kernel=kernel.name, gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0,
-                  max_iter=patience)
-        K = state.rows.X[at]
+    if K is None:
+        power = {"linear": 1.0, "poly": 1.0 / max(kernel.degree, 1)}.get(kernel.name, 0.0)
+        factor = scale ** -power                  # K / scale, by the kernel's own parameters
+        svc = SVC(C=1.0, kernel=kernel.name, gamma=kernel.gamma * factor, degree=kernel.degree,
+                  coef0=kernel.coef0 * factor, max_iter=patience)
+        K = state.rows.X[at] * (factor ** 0.5 if kernel.name == "linear" else 1.0)
     else:
-        K = state.rows.block(at, at) if K is None else K
         if scale != 1.0: K /= scale
         svc = SVC(C=1.0, kernel="precomputed", max_iter=patience)
     with warnings.catch_warnings():
@@ -61,7 +62,7 @@ def approximate(
     "LIBSVM's answer for the points whose weight is not 0."
     live, alpha = np.flatnonzero(state.u), np.zeros(len(state.a))
     if len(np.unique(state.a[live])) < 2: return alpha, 0.0
-    scale = state.rows.typical
+    scale = 1.0 if state.rows.kernel.name == "sigmoid" else state.rows.typical
     svc = libsvm(state, live, scale)
     alpha[live[svc.support_]] = np.abs(svc.dual_coef_[0]) / scale
     alpha[live] = np.where(np.abs(alpha - state.u) <= 1e-9 * state.u, state.u, alpha)[live]
@@ -95,8 +96,6 @@ def solve(
     low, high = state.alpha <= 0, state.alpha >= state.u
     state.status = np.where(low, RESERVE, np.where(high, ERROR, MARGIN)).astype(np.int8)
     seat(state, np.flatnonzero(~low & ~high))
-    for _ in range(6):
-        yield from settle(state)
-        if max(state.drift, violation(state)) <= tolerance(state): break
+    yield from settle_down(state)
     state.support = None
     place_bias(state)

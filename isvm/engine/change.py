@@ -9,7 +9,7 @@ __all__ = ['VECTORS', 'Change', 'uninterrupted', 'snapshot', 'restore', 'repin',
 # %% ../../nbs/engine/12_change.ipynb #b86ddc6e
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -58,45 +58,53 @@ def uninterrupted():
 
 # %% ../../nbs/engine/12_change.ipynb #706f4a36
 def snapshot(
-    state: State,  # about to change
-) -> dict:         # what `restore` needs
-    "Copies of everything a path moves."
+    state: State,    # about to change
+    removed: Index,  # variables that will go
+) -> dict:           # what `restore` needs
+    "Copies of everything a path moves, and of the samples that a removal overwrites."
     saved = {name: getattr(state, name).copy() for name in (*VECTORS, "margin")}
-    return saved | dict(r=state.r, bias=state.bias, drift=state.drift, samples=state.rows.n)
+    rows, m = state.rows, len(removed)
+    touched = np.append(state.sample[removed], np.arange(max(rows.n - m, 0), rows.n)).astype(np.intp)
+    squares = None if rows.squares is None else rows.squares[touched]
+    saved["samples"] = rows.n, rows.root_max, touched, rows.X[touched], rows.root[touched], squares
+    return saved | dict(r=state.r, bias=state.bias, drift=state.drift)
 
 # %% ../../nbs/engine/12_change.ipynb #23269fbc
 def restore(
     state: State,  # left in the middle of a change
     saved: dict,   # by `snapshot`
 ) -> None:
-    "The state as it was: samples, variables, margin rows and factor."
-    samples = saved.pop("samples")
+    "Samples and variables as they were; margin rows and factor are made again when next needed."
+    rows = state.rows
+    rows.n, rows.root_max, touched, rows.X[touched], rows.root[touched], squares = saved.pop("samples")
+    if squares is not None: rows.squares[touched] = squares
     for name, value in saved.items(): setattr(state, name, value)
-    state.rows.n, state.support = samples, None
-    state.rows.clear()
-    repin(state)
+    state.support, state.ready = None, False
 
 # %% ../../nbs/engine/12_change.ipynb #1b504f7b
 def repin(
     state: State,  # whose table of rows is empty
 ) -> None:
     "Margin rows back in front, and a new factor on them."
+    state.rows.clear()
     state.factor = Factor()
     state.rows.fetch(state.sample[state.margin])
     for k in state.margin: state.rows.pin(state.sample[k])
     refactor(state)
+    state.ready = True
 
 # %% ../../nbs/engine/12_change.ipynb #ef2a6477
 def expansion(
     state: State,  # a solved problem
 ) -> tuple[Array, Array | None, Array]:  # points with α > 0, their squared norms, (m,) a·α
     "What f(x) = Σ a α K(x, ·) + bias sums over; kept until some α changes."
-    if state.support is None:
-        held = np.flatnonzero(state.alpha)
-        at, rows = state.sample[held], state.rows
-        squares = None if rows.squares is None else rows.squares[at]
-        state.support = rows.X[at], squares, state.a[held] * state.alpha[held]
-    return state.support
+    if state.support is not None: return state.support
+    held = np.flatnonzero(state.alpha)
+    at, rows = state.sample[held], state.rows
+    squares = None if rows.squares is None else rows.squares[at]
+    support = rows.X[at], squares, state.a[held] * state.alpha[held]
+    if not state.moving: state.support = support
+    return support
 
 # %% ../../nbs/engine/12_change.ipynb #fc4c0844
 def values(
@@ -180,19 +188,26 @@ def drive_of(
 def apply(
     state: State,    # a solved problem; unchanged unless the iterator is exhausted
     change: Change,  # what to do
+    commit: Callable[[], None] = lambda: None,  # book-keeping of the caller, whole with the rest
 ) -> Iterator[Event]:
-    "One update, all or nothing: enter, follow, leave, place the bias."
-    saved, held = snapshot(state), len(state.a)
+    "One update, all or nothing: enter, follow, leave, place the bias, commit."
+    if not state.ready: repin(state)
+    saved, held, done = snapshot(state, change.removed), len(state.a), False
     try:
         with uninterrupted(): enter(state, change)
         drive = drive_of(state, change, held)
         if drive:
-            state.support = None
+            state.support, state.moving = None, True
             yield from follow_soundly(state, drive, change.bounds)
-        with uninterrupted(): conclude(state, change, held)
+        with uninterrupted():
+            conclude(state, change, held)
+            commit()
+            done = True
     except BaseException:
-        with uninterrupted(): restore(state, saved)
+        with uninterrupted():
+            if not done: restore(state, saved)
         raise
+    finally: state.moving = False
 
 # %% ../../nbs/engine/12_change.ipynb #e8a9cfa6
 def conclude(

@@ -63,7 +63,8 @@ def place_bias(
     "Make the bias a function of the data: told by 0 < α < u, or the middle of its interval."
     S = state.margin
     unit = np.abs(state.p).max(initial=0.0) or np.abs(state.g).max(initial=0.0)
-    tol = 1e-11 * alpha_unit(state, unit)[S] + 1e-15 * state.alpha.max(initial=0.0)
+    gap = abs(state.a @ state.alpha - state.r)    # no α on S is known better than that
+    tol = 1e-11 * alpha_unit(state, unit)[S] + 1e-15 * state.alpha.max(initial=0.0) + 2 * gap
     if ((state.alpha[S] > tol) & (state.alpha[S] < state.u[S] - tol)).any(): return
     for k in S:
         release(state, k)

@@ -83,7 +83,8 @@ def check_curvature(
     square = path.alpha @ rates.gamma - rates.beta0 * path.r
     if path.push: square += path.alpha @ path.p + rates.beta @ path.p[state.margin]
     if square >= 0.0: return
-    size = rates.moved + path.total * state.rows.root_max + path.push / state.factor.shift ** 0.5
+    root = max(state.rows.root_max, state.factor.shift ** 0.5)
+    size = rates.moved + (path.total + abs(path.r)) * root + path.push / state.factor.shift ** 0.5
     terms = max(np.abs(path.alpha).max() * np.abs(rates.gamma).max(),
                 abs(rates.beta0 * path.r), path.push * rates.moved)
     if square < -INDEFINITE * max(size ** 2, 1e3 * terms):

@@ -216,8 +216,9 @@ class Gram:
         return rows
 
     def release(self, rows: Index) -> None:
-        "Free these rows for later points."
+        "Free these rows for later points, and wipe their values."
         self.held[rows] = False
+        self.table[rows], self.table[:, rows] = 0.0, 0.0
 
     def __call__(
         self,

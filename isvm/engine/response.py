@@ -47,6 +47,8 @@ class State:
     bias: float = 0.0   # multiplier of the equality constraint
     drift: float = 0.0  # bound on the rounding gathered in g since it was last computed afresh
     support: tuple | None = None  # cached points with α > 0 and their weights
+    moving: bool = False  # is a path under way?
+    ready: bool = True    # are margin rows and factor at hand, or to be made again?
 
 # %% ../../nbs/engine/05_response.ipynb #c1a730fe
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .core import Array, Index
+from .core import Array, Index, Outcome, PathError
 from .factor import FAST
 
 # %% ../../nbs/engine/09_rows.ipynb #96669681
@@ -82,8 +82,9 @@ class Rows:
 
     def __getstate__(self) -> dict:
         "Samples without their kernel rows, which can be computed again."
-        table = ("K", "owner", "filled", "used", "place", "pins", "held", "pinned")
-        return {name: value for name, value in self.__dict__.items() if name not in table}
+        kept = {name: getattr(self, name) for name in ("kernel", "budget", "n", "clock", "root_max")}
+        squares = None if self.squares is None else self.squares[:self.n]
+        return kept | {"X": self.X[:self.n], "root": self.root[:self.n], "squares": squares}
 
     def __setstate__(self, saved: dict) -> None:
         "Arrays are copied, since a memory map may be read-only."
@@ -122,10 +123,12 @@ class Rows:
         X: Array,  # (m, d) new samples
     ) -> Index:    # (m,) their numbers
         "Take in samples; pinned rows are completed now, others when next asked for."
-        n, m = self.n, len(X)
+        n, m, diagonal = self.n, len(X), self.kernel.diag(X)
+        if diagonal.min(initial=0.0) < -1e-9 * np.abs(diagonal).max(initial=0.0):
+            raise PathError(Outcome.INDEFINITE, f"K(x, x) = {diagonal.min():.3g} is negative.")
         self.reserve(n + m)
         new = slice(n, n + m)
-        self.X[new], self.root[new] = X, np.sqrt(np.maximum(self.kernel.diag(X), 0.0))
+        self.X[new], self.root[new] = X, np.sqrt(np.maximum(diagonal, 0.0))
         if self.squares is not None: self.squares[new] = self.kernel.squares(X)
         self.place[new], self.pins[new], self.n = -1, 0, n + m
         self.root_max = max(self.root_max, self.root[new].max(initial=0.0))
@@ -149,7 +152,7 @@ class Rows:
             if self.place[j] >= 0: self.owner[self.place[j]] = j
             self.place[last] = -1
         np.minimum(self.filled[:self.held], last, out=self.filled[:self.held])
-        self.n = last
+        self.X[last], self.n = 0.0, last           # what was unlearned leaves no trace
         if largest: self.root_max = float(self.root[:last].max(initial=0.0))
 
     def _swap(self, i: int, j: int) -> None:

@@ -23,7 +23,7 @@ def check_labels(
     "Labels as a vector, one for each point; known ones pass quickly."
     if y is None: raise ValueError("requires y to be passed, but the target y is None.")
     labels = np.asarray(y)
-    if classes is not None and labels.ndim == 1 and len(labels) == n and len(labels) < 32:
+    if classes is not None and labels.ndim == 1 and len(labels) == n < 32 and labels.dtype.kind == classes.dtype.kind:
         if all((classes == label).any() for label in labels): return labels
     labels = column_or_1d(y, warn=True)
     if len(labels) != n:
@@ -37,11 +37,15 @@ def merge_classes(
     classes: np.ndarray | None,  # classes known so far
     labels: np.ndarray,          # labels that arrive
 ) -> np.ndarray:                 # (1,) or (2,) sorted
-    "The classes after these labels have arrived; more than two are refused."
+    "The classes after these labels have arrived; more than two are refused, and so are mixed types."
+    text = lambda v: v.dtype.kind in "USO"
+    if classes is not None and len(labels) and text(classes) != text(labels):
+        raise ValueError(f"labels are of type {labels.dtype}, but the classes so far are {classes.tolist()}. "
+                         "Nothing was changed. Pass labels of the same type.")
     merged = np.unique(labels) if classes is None else np.unique(np.concatenate([classes, np.unique(labels)]))
     if len(merged) > 2:
         raise ValueError(f"Only binary classification is supported. The type of the target is multiclass: {len(merged)} classes "
-                         f"{merged[:5].tolist()}. Nothing was learned. Wrap the estimator in sklearn's OneVsRestClassifier.")
+                         f"{merged[:5].tolist()}. Nothing was changed. Look for a misspelt label; for more classes wrap the estimator in OneVsRestClassifier.")
     return merged
 
 # %% ../../nbs/estimators/00_labels.ipynb #e04d0222

@@ -14,10 +14,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.batch import solve
-from ..engine.change import Change, values
+from ..engine.change import Change, uninterrupted, values
 from ..engine.core import Array, Event, Index, Kind, check_points
 from ..engine.kernels import Gram, make_kernel
-from .common import HeldEstimator, enter_gram
+from .common import HeldEstimator, check_gram, enter_gram, kept_on_error
 from .files import load_svc, save_svc
 from .held import Held, first_gram
 from .labels import check_labels, check_weights, class_factors, merge_classes, signs
@@ -48,13 +48,15 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         ids: Iterable | None = None,         # n unique hashables; by default 0 … n−1
     ) -> "IncrementalSVC":                   # itself
         "Learn from scratch, exactly; what was held before is forgotten."
-        X = self._points(X, reset=True)
-        labels = check_labels(y, len(X), None)
-        if sample_weight is not None and not check_weights(sample_weight, len(X)).any():
-            raise ValueError("sample_weight is zero for every point: nothing to learn from. "
-                             "Give some point a positive weight.")
-        kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
-        return self._first(X, labels, merge_classes(None, labels), kernel, (0, 0), sample_weight, ids)
+        if hasattr(self, "_held"): self._held.check_idle(self._held.version)
+        with kept_on_error(self):
+            X = self._points(X, reset=True)
+            labels = check_labels(y, len(X), None)
+            if sample_weight is not None and not check_weights(sample_weight, len(X)).any():
+                raise ValueError("sample_weight is zero for every point: nothing to learn from. "
+                                 "Give some point a positive weight.")
+            kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
+            return self._first(X, labels, merge_classes(None, labels), kernel, (0, 0), sample_weight, ids)
 
     def partial_fit(
         self,
@@ -113,8 +115,10 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         "Correct labels in one path: the old variable of a point falls while the new one rises."
         check_is_fitted(self)
         held, state = self._held, self._held.state
+        held.check_idle(held.version)
+        self._check_fixed()
         at = held.positions(ids)
-        labels = check_labels(y, len(at), self.classes_)
+        labels = check_labels(np.full(len(at), y) if np.ndim(y) == 0 else y, len(at), self.classes_)
         classes = merge_classes(self.classes_, labels)
         sides = self._sides(classes)
         a = signs(labels, classes)
@@ -122,7 +126,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         at, a = at[wrong], a[wrong]
         after = sides.copy()
         after[at] = a
-        bounds = self._bounds(held.weight, after, classes, after)
+        bounds = self._bounds(held.weight, after, classes, after, self.C)
         change = Change(on=state.sample[at], p=np.ones(len(at)), a=a, u=bounds[at], removed=at, in_place=True)
         if self.class_weight is not None or self._retuned():
             change.bounds = np.where(after == sides, bounds, state.u)
@@ -135,11 +139,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> "IncrementalSVC":  # itself
         "Move to another C, exactly: every bound is driven to its new value."
         check_is_fitted(self)
-        before, self.C = self.C, C
-        try: return self._widen(self._held.weight)
-        except BaseException:
-            self.C = before
-            raise
+        return self._widen(self._held.weight, C)
 
     def reweight(
         self,
@@ -148,9 +148,10 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> "IncrementalSVC":      # itself
         "Give points other weights, exactly."
         check_is_fitted(self)
+        self._held.check_idle(self._held.version)
         at, weight = self._held.positions(ids), self._held.weight.copy()
         weight[at] = check_weights(sample_weight, len(at))
-        return self._widen(weight)
+        return self._widen(weight, self.C)
 
     def decision_function(
         self,
@@ -158,10 +159,11 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> Array:    # (m,) positive for `classes_[1]`
         "f(x) = Σ a α K(x, ·) + bias."
         check_is_fitted(self)
-        X, state = self._points(X, reset=False), self._held.state
-        if not isinstance(state.rows.kernel, Gram): return values(state, X)
-        check_points(X, len(state.a))
-        return X @ (state.a * state.alpha) + state.bias
+        state, n = self._held.state, len(self._held.serial)
+        if not isinstance(state.rows.kernel, Gram): return values(state, self._points(X, reset=False))
+        if n == 0 and np.shape(X)[1:] == (0,): return np.full(len(X), state.bias)
+        X = check_points(X, n)
+        return X @ (state.a * state.alpha)[:n] + state.bias
 
     def predict(
         self,
@@ -172,6 +174,17 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         return self.classes_[side.astype(int) if len(self.classes_) == 2 else np.zeros(len(side), int)]
 
     save, load = save_svc, classmethod(load_svc)
+
+    @property
+    def labels_(self) -> np.ndarray:
+        "(n,) labels of the points held."
+        a = self._held.state.a[:len(self._held.serial)]
+        return self.classes_[(a > 0).astype(int) if len(self.classes_) == 2 else np.zeros(len(a), int)]
+
+    @property
+    def weights_(self) -> Array:
+        "(n,) sample weights of the points held."
+        return self._held.weight.copy()
 
     @property
     def n_support_(self) -> Index:
@@ -185,23 +198,26 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         tags.classifier_tags.multi_class = False
         return tags
 
-    def _bounds(self, weight: Array, a: Array, classes: np.ndarray, everyone: Array) -> Array:
+    def _bounds(self, weight: Array, a: Array, classes: np.ndarray, everyone: Array, C: float) -> Array:
         "u = C · sample weight · class weight."
-        if not (isinstance(self.C, (int, float, np.number)) and np.isfinite(self.C) and self.C > 0):
-            raise ValueError(f"C = {self.C!r}; expected a positive, finite number. "
-                             "For a hard margin try 1e5.")
+        if not (isinstance(C, (int, float, np.number)) and np.isfinite(C) and C > 0):
+            raise ValueError(f"C = {C!r}; expected a positive, finite number. For a hard margin try 1e5.")
         minus, plus = class_factors(self.class_weight, classes, everyone)
-        return self.C * weight * np.where(a > 0, plus, minus)
+        return C * weight * np.where(a > 0, plus, minus)
 
-    def _retuned(self) -> bool:
-        "Have C or the class weights been set anew since the last update? Other parameters may not be."
+    def _check_fixed(self) -> None:
+        "The kernel is fixed by `fit`: parameters of it that were set anew since are refused."
         now, then = self.get_params(), self._learned
         same = lambda name: now[name] is then[name] or now[name] == then[name]
         fixed = [name for name in ("kernel", "gamma", "degree", "coef0") if not same(name)]
         if fixed:
             raise ValueError(f"{fixed} changed since the model was fitted. "
                              "Call `fit` to start again with new values.")
-        return now["C"] != then["C"] or now["class_weight"] != then["class_weight"]
+
+    def _retuned(self) -> bool:
+        "Have C or the class weights been set anew since the last update?"
+        then = self._learned
+        return self.C != then["C"] or self.class_weight != then["class_weight"]
 
     def _sides(self, classes: np.ndarray) -> Array:
         "Signs of the points held once these are the classes."
@@ -211,13 +227,16 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     def _first_partial(self, X: Any, y: Any, classes: Any, sample_weight: Any, ids: Any) -> "IncrementalSVC":
         "`partial_fit` on an empty model: the batch solver is the shorter way."
         new = not hasattr(self, "_held")
-        X = self._points(X, reset=new)
-        known = None if new else self.classes_
-        if classes is not None: known = merge_classes(known, np.asarray(classes))
-        labels = check_labels(y, len(X), known)
-        kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X) if new else self._held.state.rows.kernel
-        start = (0, 0) if new else (self._held.next, self._held.unused)
-        return self._first(X, labels, merge_classes(known, labels), kernel, start, sample_weight, ids)
+        if not new: self._held.check_idle(self._held.version)
+        if not new: self._check_fixed()
+        with kept_on_error(self):
+            X = self._points(X, reset=new)
+            known = None if new else self.classes_
+            if classes is not None: known = merge_classes(known, np.asarray(classes))
+            labels = check_labels(y, len(X), known)
+            kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X) if new else self._held.state.rows.kernel
+            start = (0, 0) if new else (self._held.next, self._held.unused)
+            return self._first(X, labels, merge_classes(known, labels), kernel, start, sample_weight, ids)
 
     def _first(self, X, labels, classes, kernel, start, sample_weight, ids) -> "IncrementalSVC":
         "Solve for the first data, and only then become that model."
@@ -229,56 +248,69 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         held = Held(kernel, X.shape[1], self.cache_size * 1e6, n + n // 8 + 64)
         (held.next, held.unused), state, a = start, held.state, signs(labels, classes)
         names = held.new_names(ids, n)
-        u = self._bounds(weight, a, classes, a)
+        u = self._bounds(weight, a, classes, a, self.C)
         state.sample, state.a, state.u, state.p = state.rows.append(X), a, u, np.ones(n)
         state.alpha, state.g, state.status = np.zeros(n), -np.ones(n), np.zeros(n, np.int8)
         count = self._run(solve(state))
         held.enlist(names, weight)
-        self._held, self.classes_, self.n_events_, self._learned = held, classes, count, self.get_params()
+        learned = self.get_params()
+        with uninterrupted(): self._held, self.classes_, self.n_events_, self._learned = held, classes, count, learned
         return self
 
     def _change(self, X, y, remove, sample_weight, ids) -> Iterator[Event]:
         "Check everything, then the iterator over an update."
         held, state = self._held, self._held.state
+        held.check_idle(held.version)
+        self._check_fixed()
         gone = held.positions(remove)
         X = np.zeros((0, state.rows.X.shape[1])) if X is None else self._points(X, reset=False)
         labels = check_labels(self.classes_[:0] if y is None and len(X) == 0 else y, len(X), self.classes_)
-        weight, names = check_weights(sample_weight, len(X)), held.new_names(ids, len(X))
+        if isinstance(state.rows.kernel, Gram) and len(X): check_gram(X, len(state.a))
+        weight, names = check_weights(sample_weight, len(X)), held.new_names(ids, len(X), held.names[gone])
         classes = merge_classes(self.classes_, labels)
         a, sides = signs(labels, classes), self._sides(classes)
         everyone = np.append(np.delete(sides, gone), a)
-        u = self._bounds(weight, a, classes, everyone)
+        u = self._bounds(weight, a, classes, everyone, self.C)
         change = Change(X=X, p=np.ones(len(X)), a=a, u=u, removed=gone)
         if self.class_weight is not None or self._retuned():
-            change.bounds = self._bounds(held.weight, sides, classes, everyone)
+            change.bounds = self._bounds(held.weight, sides, classes, everyone, self.C)
             change.bounds[gone] = state.u[gone]
         return self._follow(change, names, weight, classes)
 
-    def _widen(self, weight: Array) -> "IncrementalSVC":
-        "Drive all bounds to what these weights ask for."
+    def _widen(self, weight: Array, C: float) -> "IncrementalSVC":
+        "Drive all bounds to what these weights and this C ask for."
         held, state = self._held, self._held.state
-        bounds = self._bounds(weight, state.a, self.classes_, state.a)
-        self._run(self._follow(Change(bounds=bounds), [], weight[:0], self.classes_))
-        held.weight = weight
+        held.check_idle(held.version)
+        self._check_fixed()
+        bounds = self._bounds(weight, state.a, self.classes_, state.a, C)
+        def note() -> None: self.C, held.weight = C, weight
+        self._run(self._follow(Change(bounds=bounds), [], weight[:0], self.classes_, note))
         return self
 
-    def _follow(self, change: Change, names: list, weight: Array, classes: np.ndarray) -> Iterator[Event]:
+    def _follow(self, change, names, weight, classes, note=lambda: None) -> Iterator[Event]:
         "An update of the points held as they are now."
-        return self._follow_from(self._held.version, change, names, weight, classes)
+        return self._follow_from(self._held, self._held.version, change, names, weight, classes, note)
 
-    def _follow_from(self, version, change, names, weight, classes) -> Iterator[Event]:
-        "One update of the points held, and of the classes with it."
-        held, state, count = self._held, self._held.state, 0
-        held.check_idle(version)
+    def _follow_from(self, held, version, change, names, weight, classes, note) -> Iterator[Event]:
+        "One update of the points held, and of the classes with it: the model is the old one or the new one."
+        held.check_idle(version if self._held is held else -1)
+        state, count, done = held.state, 0, False
+        before = self.classes_, self.n_events_, self._learned, self.C, held.weight
         turned = self._sides(classes) is not state.a
-        if isinstance(state.rows.kernel, Gram) and len(change.a) and not change.in_place:
-            change.X = enter_gram(state, change.X)
-        if turned: state.a, state.bias = -state.a, -state.bias
+
+        def commit() -> None:
+            nonlocal done
+            note()
+            self.classes_, self.n_events_, self._learned, done = classes, count, self.get_params(), True
         try:
-            for event in held.update(change, names, weight):
+            if turned: state.a, state.bias = -state.a, -state.bias
+            if isinstance(state.rows.kernel, Gram) and len(change.a) and not change.in_place:
+                change.X = enter_gram(state, change.X)
+            for event in held.update(change, names, weight, commit):
                 count += event.kind is not Kind.END
                 yield event
         except BaseException:
-            if turned: state.a, state.bias = -state.a, -state.bias
+            if not done:
+                self.classes_, self.n_events_, self._learned, self.C, held.weight = before
+                if turned: state.a, state.bias = -state.a, -state.bias
             raise
-        self.classes_, self.n_events_, self._learned = classes, count, self.get_params()
