@@ -71,15 +71,15 @@ def snapshot(
 
 # %% ../../nbs/engine/12_change.ipynb #23269fbc
 def restore(
-    state: State,  # left in the middle of a change
-    saved: dict,   # by `snapshot`
+    state: State,  # perhaps left in the middle of a change
 ) -> None:
     "Samples and variables as they were; margin rows and factor are made again when next needed."
-    rows = state.rows
+    if state.saved is None: return
+    rows, saved = state.rows, dict(state.saved)
     rows.n, rows.root_max, touched, rows.X[touched], rows.root[touched], squares = saved.pop("samples")
     if squares is not None: rows.squares[touched] = squares
     for name, value in saved.items(): setattr(state, name, value)
-    state.support, state.ready = None, False
+    state.support, state.ready, state.moving, state.saved = None, False, False, None
 
 # %% ../../nbs/engine/12_change.ipynb #1b504f7b
 def repin(
@@ -192,7 +192,7 @@ def apply(
 ) -> Iterator[Event]:
     "One update, all or nothing: enter, follow, leave, place the bias, commit."
     if not state.ready: repin(state)
-    saved, held, done = snapshot(state, change.removed), len(state.a), False
+    held, state.saved = len(state.a), snapshot(state, change.removed)
     try:
         with uninterrupted(): enter(state, change)
         drive = drive_of(state, change, held)
@@ -202,12 +202,10 @@ def apply(
         with uninterrupted():
             conclude(state, change, held)
             commit()
-            done = True
+            state.moving, state.saved = False, None
     except BaseException:
-        with uninterrupted():
-            if not done: restore(state, saved)
+        with uninterrupted(): restore(state)
         raise
-    finally: state.moving = False
 
 # %% ../../nbs/engine/12_change.ipynb #e8a9cfa6
 def conclude(

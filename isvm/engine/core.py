@@ -63,6 +63,8 @@ class Outcome(Enum):
     STALLED = (
         "The limit on events was exceeded before the end was reached. Move fewer points "
         "at a time, or look for features on wildly different scales.")
+    INEXACT = ("Rounding leaves no exact answer: the kernel's values hold too few digits, or it is not "
+               "positive semidefinite. Centre and scale the features, or lower C.")
     INFEASIBLE = (
         "No α within its bounds meets the equality constraint. Raise the bounds "
         "(C, weights) or lower the total asked of them (nu).")

@@ -49,6 +49,7 @@ class State:
     support: tuple | None = None  # cached points with α > 0 and their weights
     moving: bool = False  # is a path under way?
     ready: bool = True    # are margin rows and factor at hand, or to be made again?
+    saved: dict | None = None  # what to go back to, while a change is under way
 
 # %% ../../nbs/engine/05_response.ipynb #c1a730fe
 @dataclass

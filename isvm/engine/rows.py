@@ -75,7 +75,7 @@ class Rows:
     def clear(self) -> None:
         "Forget every kernel row; samples stay."
         capacity = len(self.X)
-        rows = int(np.clip(self.budget // (8 * capacity), 8, capacity))
+        rows = int(np.clip(self.budget // (8 * max(capacity, 1)), 8, max(capacity, 8)))
         self.K, self.held, self.pinned = np.empty((rows, capacity)), 0, 0
         self.owner, self.filled, self.used = np.zeros((3, rows), np.intp)
         self.place, self.pins = np.full(capacity, -1), np.zeros(capacity, np.intp)

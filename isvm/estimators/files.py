@@ -117,11 +117,14 @@ def load_svc(
 ) -> Any:                      # the estimator, ready to go on
     "Read a model back: the same coefficients, bias and ids, to the last bit."
     header, arrays = read_arrays(path)
-    model = cls(**decoded(header["params"]))
-    model._learned = decoded(header["learned"])
-    model._held = restore_held(model, header, arrays)
-    model.classes_, model.n_events_, model.n_features_in_ = arrays["classes"], header["n_events"], header["n_features"]
-    if header["features"]: model.feature_names_in_ = np.array(header["features"], dtype=object)
+    try:
+        model = cls(**decoded(header["params"]))
+        model._learned = decoded(header["learned"])
+        model._held = restore_held(model, header, arrays)
+        model.classes_, model.n_events_ = arrays["classes"], header["n_events"]
+        model.n_features_in_, names = header["n_features"], header["features"]
+    except KeyError as error: raise ValueError(f"{path} lacks {error}: it is not whole. Save the model again.") from error
+    if names: model.feature_names_in_ = np.array(names, dtype=object)
     return model
 
 # %% ../../nbs/estimators/02_files.ipynb #9b1a11be

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.change import VECTORS, Change, apply, uninterrupted
+from ..engine.change import VECTORS, Change, apply, restore, uninterrupted
 from ..engine.core import Array, Event, Index
 from ..engine.kernels import Gram
 from ..engine.problem import Problem, kkt_residual
@@ -153,8 +153,7 @@ class Held:
         commit: Callable[[], None] = lambda: None,  # what the estimator has to note
     ) -> Iterator[Event]:
         "Follow one change event by event; names are noted only when it is whole."
-        self.busy, done = True, False
-        before = self.serial, self.names, self.weight, self.next, self.unused, self.version
+        done, before = False, (self.serial, self.names, self.weight, self.next, self.unused, self.version)
         gram = self.state.rows.kernel if isinstance(self.state.rows.kernel, Gram) else None
         points = change.removed if gram and not change.in_place else change.removed[:0]
         rows = self.state.rows.X[self.state.sample[points], 0].astype(np.intp)
@@ -167,13 +166,14 @@ class Held:
                 self.enlist(names, weight)
             commit()
             if gram: gram.release(rows)
-            done = True
-        try: yield from apply(self.state, change, note)
+            done, self.busy = True, False
+        try:
+            self.busy = True
+            yield from apply(self.state, change, note)
         except BaseException:
             with uninterrupted():
                 if not done: self.undo(before, gram, change)
             raise
-        finally: self.busy = False
 
     def undo(
         self,
@@ -181,7 +181,9 @@ class Held:
         gram: Gram | None,  # a table of given values
         change: Change,     # that did not happen
     ) -> None:
-        "Names, weights and counters as they were."
+        "State, names, weights and counters as they were."
+        restore(self.state)
+        self.busy = False
         self.serial, self.names, self.weight, self.next, self.unused, self.version = before
         self.numbers = dict(zip(self.names.tolist(), self.serial.tolist()))
         if gram and change.X is not None: gram.release(change.X[:, 0].astype(np.intp))

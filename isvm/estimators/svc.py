@@ -48,7 +48,6 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         ids: Iterable | None = None,         # n unique hashables; by default 0 … n−1
     ) -> "IncrementalSVC":                   # itself
         "Learn from scratch, exactly; what was held before is forgotten."
-        if hasattr(self, "_held"): self._held.check_idle(self._held.version)
         with kept_on_error(self):
             X = self._points(X, reset=True)
             labels = check_labels(y, len(X), None)
@@ -294,23 +293,26 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     def _follow_from(self, held, version, change, names, weight, classes, note) -> Iterator[Event]:
         "One update of the points held, and of the classes with it: the model is the old one or the new one."
         held.check_idle(version if self._held is held else -1)
-        state, count, done = held.state, 0, False
+        state, count, done, turned = held.state, 0, False, False
         before = self.classes_, self.n_events_, self._learned, self.C, held.weight
-        turned = self._sides(classes) is not state.a
 
         def commit() -> None:
             nonlocal done
             note()
             self.classes_, self.n_events_, self._learned, done = classes, count, self.get_params(), True
         try:
-            if turned: state.a, state.bias = -state.a, -state.bias
+            with uninterrupted():
+                turned = self._sides(classes) is not state.a
+                if turned: state.a, state.bias = -state.a, -state.bias
             if isinstance(state.rows.kernel, Gram) and len(change.a) and not change.in_place:
                 change.X = enter_gram(state, change.X)
             for event in held.update(change, names, weight, commit):
                 count += event.kind is not Kind.END
                 yield event
+                if self._held is not held: raise RuntimeError("The model was fitted anew: this update is void.")
         except BaseException:
-            if not done:
-                self.classes_, self.n_events_, self._learned, self.C, held.weight = before
-                if turned: state.a, state.bias = -state.a, -state.bias
+            with uninterrupted():
+                if not done and self._held is held:
+                    self.classes_, self.n_events_, self._learned, self.C, held.weight = before
+                    if turned: state.a, state.bias = -state.a, -state.bias
             raise
