@@ -12,9 +12,6 @@ from isvm.engine.core import PathError
 LINE, SIDES = np.array([[-2.0], [-1.0], [0.5], [1.0], [3.0]]), np.array([0, 1, 0, 1, 1])
 
 
-def known(reason): return pytest.mark.xfail(strict=True, reason=reason)
-
-
 def whole_or_nothing(call, model):
     "Ctrl-C at every line of a call finds the old model or the new one, data included, and leaves it exact."
     blob = pickle.dumps(model)
@@ -27,46 +24,38 @@ def whole_or_nothing(call, model):
         assert not differing(old, now) or not differing(snapshot(new), now), f"line {k} of {lines}"
 
 
-@known("restore brings back the variables, but not the samples that `leave` has moved")
 def test_ctrl_c_at_the_end_of_unlearning_moves_no_sample():
     whole_or_nothing(lambda m: m.unlearn([0]), IncrementalSVC(gamma=1.0).fit(LINE, SIDES))
 
 
-@known("names are noted after the update is whole, and unprotected")
 def test_ctrl_c_at_the_end_of_learning_leaves_as_many_names_as_points():
     whole_or_nothing(lambda m: m.partial_fit([[4.0]], [0]), IncrementalSVC(gamma=1.0).fit(LINE, SIDES))
 
 
-@known("C goes back to what it was, the bounds do not")
 def test_ctrl_c_at_the_end_of_retuning_keeps_c_and_bounds_together():
     whole_or_nothing(lambda m: m.retune(3.0), IncrementalSVC(gamma=1.0).fit(LINE, SIDES))
 
 
-@known("weights are noted after the update is whole")
 def test_ctrl_c_at_the_end_of_reweighting_keeps_weights_and_bounds_together():
     whole_or_nothing(lambda m: m.reweight([0], [2.0]), IncrementalSVC(gamma=1.0).fit(LINE, SIDES))
 
 
-@known("classes are noted after the update is whole, and signs have turned by then")
 def test_ctrl_c_as_a_second_class_arrives_keeps_classes_and_signs_together():
     whole_or_nothing(lambda m: m.partial_fit([[4.0]], [1]), IncrementalSVC(gamma=1.0).fit(LINE, np.zeros(5, int)))
 
 
-@known("numbers never equal the strings that classes became, and count as the first class")
 def test_numbers_are_no_labels_of_a_model_that_knows_strings():
     model = IncrementalSVC(gamma=1.0).fit(LINE, SIDES.astype(str))
     with pytest.raises(ValueError, match="label|class"): model.partial_fit([[4.0]], [1])
     with pytest.raises(ValueError, match="label|class"): model.relabel([0], [1])
 
 
-@known("classes turn into strings")
 def test_strings_are_no_labels_of_a_model_that_knows_numbers():
     model = IncrementalSVC(gamma=1.0).fit(LINE, SIDES)
     with pytest.raises(ValueError, match="label|class"): model.partial_fit([[4.0]], ["1"])
     assert model.classes_.tolist() == [0, 1]
 
 
-@known("rounding of the bounds' sum, 2e-10 at C = 1e5, counts as a free point that tells the bias")
 def test_balanced_bounds_that_cancel_leave_the_bias_in_the_middle():
     "Σu is the same for both classes; all α at their bound, and the bias anywhere between −1 and 1."
     for C in (1.0, 1e3, 1e5):
@@ -74,7 +63,6 @@ def test_balanced_bounds_that_cancel_leave_the_bias_in_the_middle():
         np.testing.assert_allclose(model.intercept_, 0.0, atol=1e-8)
 
 
-@known("a margin point that drifts by rounding is taken for negative curvature")
 def test_rounding_on_a_large_grid_is_no_indefinite_kernel():
     X = 1e6 * np.array([[2, -3], [-2, 0], [-1, 3], [0, 0], [0, -1], [-1, 0], [0, 0]])
     model = IncrementalSVC(kernel="linear")
@@ -82,13 +70,11 @@ def test_rounding_on_a_large_grid_is_no_indefinite_kernel():
     assert len(model.ids_) == 7
 
 
-@known("an error of 1.5e-7 passes unnoticed")
 def test_five_points_far_from_the_origin():
     X, y = np.array([[999.2], [998.7], [999.8], [1000.4], [1001.1]]), np.array([0, 0, 1, 0, 0])
     assert_exact(IncrementalSVC(kernel="linear").fit(X, y), X * X.T, y)
 
 
-@known("margins wrong by 1 and more pass unnoticed")
 @pytest.mark.parametrize("first", [200, 100], ids=["at once", "in two halves"])
 def test_points_far_from_the_origin_are_learned_or_refused(first):
     "Features near 1e5 that differ by 1: no kernel value holds more than six digits of what matters."
@@ -103,7 +89,6 @@ def test_points_far_from_the_origin_are_learned_or_refused(first):
 
 
 @pytest.mark.parametrize("x, y", [([-0.4, 1.2], [1, 0]), ([0.3, 0.8, 0.3], [1, 1, 0]), ([-0.4, 1.2, 1.4], [0, 1, 0]), ([0.9, -1.2], [0, 1])], ids=str)
-@known("ends far from the KKT conditions without a word, or with a ZeroDivisionError")
 def test_an_indefinite_kernel_is_noticed(x, y):
     X, y = np.array(x)[:, None], np.array(y)
     a, K = np.where(y == 1, 1.0, -1.0), np.tanh(X @ X.T - 1)
@@ -118,7 +103,6 @@ def test_an_indefinite_kernel_is_noticed(x, y):
         assert worst <= allowed
 
 
-@known("going back asks the kernel for rows again, and stops half-way if that fails too")
 def test_a_kernel_that_fails_and_goes_on_failing_leaves_the_model():
     calls = limit = 0
 
@@ -138,7 +122,6 @@ def test_a_kernel_that_fails_and_goes_on_failing_leaves_the_model():
         assert model.kkt_residual() <= 1e-9
 
 
-@known("exhausting it gives the new model the classes of the old one")
 def test_an_iterator_of_an_earlier_life_has_no_say_in_the_next():
     model = IncrementalSVC(gamma=1.0).fit(LINE, SIDES)
     watching = model.steps([[0.6], [-1.5]], [1, 0])
@@ -149,27 +132,23 @@ def test_an_iterator_of_an_earlier_life_has_no_say_in_the_next():
     assert model.classes_.tolist() == ["no", "yes"] and set(model.predict(LINE)) == {"no", "yes"}
 
 
-@known("the width is noted before labels are checked")
 def test_a_refused_fit_leaves_the_width():
     model = IncrementalSVC(gamma=1.0).fit(LINE, SIDES)
     with pytest.raises(ValueError): model.fit(np.zeros((5, 3)), [0, 1, 2, 0, 1])
     assert model.n_features_in_ == 1 and len(model.predict(LINE)) == 5
 
 
-@known("the table's arrays are not copied after loading; the update is neither done nor undone")
 def test_given_values_from_a_memory_map_can_be_unlearned(tmp_path):
     joblib.dump(IncrementalSVC(kernel="precomputed").fit(LINE @ LINE.T, SIDES), tmp_path / "m")
     model = joblib.load(tmp_path / "m", mmap_mode="r").unlearn([0])
     assert len(model.ids_) == len(model.alpha_) == 4
 
 
-@known("zero columns are refused")
 def test_an_empty_model_of_given_values_still_answers():
     model = IncrementalSVC(kernel="precomputed").fit(LINE @ LINE.T, SIDES).unlearn(range(5))
     assert model.decision_function(np.zeros((2, 0))).tolist() == [0.0, 0.0]
 
 
-@known("it is looked at only when the first event is asked for")
 def test_steps_refuses_given_values_of_a_wrong_width_at_once():
     model = IncrementalSVC(kernel="precomputed").fit(LINE @ LINE.T, SIDES)
     with pytest.raises(ValueError, match="columns"): model.steps(np.ones((1, 3)), [1])

@@ -14,7 +14,7 @@ from .core import Array, Event, Outcome, PathError
 from .degenerate import DEPENDENT, SUSPICIOUS, careful_pivot
 from .events import ERROR, MARGIN, RESERVE, SIDES, put
 from .follow import Drive, follow, unit_of
-from .response import TINY, State
+from .response import State
 
 # %% ../../nbs/engine/11_settle.ipynb #b6b07bfa
 SOUND = 1e-11    # share of a margin's unit by which g may be wrong before it is settled
@@ -31,10 +31,10 @@ def tolerance(
 def violation(
     state: State,  # a solved problem
 ) -> float:        # worst margin of the wrong sign, by the running g
-    "How far resting points have slipped past 0, margin points from it, and aᵀα from r in its own measure."
+    "How far resting points have slipped past 0, margin points from it, and aᵀα from r in units of a margin."
     slipped = np.where(state.u > 0, -SIDES[state.status] * state.g, 0.0).max(initial=0.0)
     if not len(state.margin): return float(slipped)
-    gap = unit_of(state) * abs(state.a @ state.alpha - state.r) / max(state.alpha.sum(), TINY)
+    gap = abs(state.a @ state.alpha - state.r) * state.rows.typical
     return float(max(slipped, gap, np.abs(state.g[state.margin]).max()))
 
 # %% ../../nbs/engine/11_settle.ipynb #0c510984

@@ -69,6 +69,7 @@ class Held:
         self.unused = 0                       # above every whole number ever used as an id
         self.version = 0                      # updates so far
         self.busy = False                     # is an update under way?
+        self.before: tuple | None = None      # what to go back to while it is
 
     def new_names(
         self,
@@ -153,40 +154,35 @@ class Held:
         commit: Callable[[], None] = lambda: None,  # what the estimator has to note
     ) -> Iterator[Event]:
         "Follow one change event by event; names are noted only when it is whole."
-        done, before = False, (self.serial, self.names, self.weight, self.next, self.unused, self.version)
         gram = self.state.rows.kernel if isinstance(self.state.rows.kernel, Gram) else None
         points = change.removed if gram and not change.in_place else change.removed[:0]
         rows = self.state.rows.X[self.state.sample[points], 0].astype(np.intp)
+        new = change.X[:, 0].astype(np.intp) if gram and change.X is not None else rows[:0]
 
         def note() -> None:
-            nonlocal done
             self.version += 1
             if not change.in_place:
                 self.strike(change.removed)
                 self.enlist(names, weight)
             commit()
             if gram: gram.release(rows)
-            done, self.busy = True, False
+            self.before, self.busy = None, False
         try:
+            self.before = self.serial, self.names, self.weight, self.next, self.unused, self.version, new
             self.busy = True
             yield from apply(self.state, change, note)
         except BaseException:
-            with uninterrupted():
-                if not done: self.undo(before, gram, change)
+            with uninterrupted(): self.undo()
             raise
 
-    def undo(
-        self,
-        before: tuple,      # what names and counters were
-        gram: Gram | None,  # a table of given values
-        change: Change,     # that did not happen
-    ) -> None:
-        "State, names, weights and counters as they were."
+    def undo(self) -> None:
+        "State, names, weights and counters as they were before an update that is not whole."
+        if self.before is None: return
         restore(self.state)
-        self.busy = False
-        self.serial, self.names, self.weight, self.next, self.unused, self.version = before
+        self.serial, self.names, self.weight, self.next, self.unused, self.version, new = self.before
         self.numbers = dict(zip(self.names.tolist(), self.serial.tolist()))
-        if gram and change.X is not None: gram.release(change.X[:, 0].astype(np.intp))
+        if len(new): self.state.rows.kernel.release(new)
+        self.before, self.busy = None, False
 
     def residual(self) -> float:
         "The KKT residual of all points held, from fresh kernel values, sharing nothing with the follower."

@@ -312,6 +312,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
                 if self._held is not held: raise RuntimeError("The model was fitted anew: this update is void.")
         except BaseException:
             with uninterrupted():
+                held.undo()
                 if not done and self._held is held:
                     self.classes_, self.n_events_, self._learned, self.C, held.weight = before
                     if turned: state.a, state.bias = -state.a, -state.bias
