@@ -25,12 +25,14 @@ def gram(
     state: State,  # nothing learned yet
     at: Index,     # samples
 ) -> Array | None: # (m, m) kernel values, None if they are beyond the budget and LIBSVM can do without
-    "All kernel values by BLAS, through the table of rows where it can hold them."
+    "All kernel values by BLAS; small tables keep them for later, large ones would only cost memory twice."
     rows = state.rows
-    if len(rows.K) >= rows.n:
+    if 32 * rows.n ** 2 <= rows.budget and len(rows.K) >= rows.n:
         rows.fetch(np.arange(rows.n))
-        return rows.K[np.ix_(rows.place[at], at)] if len(at) < rows.n else rows.K[:rows.n, :rows.n].copy()
-    return rows.block(at, at) if rows.kernel.name in ("callable", "precomputed") else None
+        return rows.K[np.ix_(rows.place[at], at)]
+    whole = slice(0, rows.n) if len(at) == rows.n else at
+    given = rows.kernel.name in ("callable", "precomputed")
+    return rows.block(whole, whole) if given or 8 * len(at) ** 2 <= rows.budget else None
 
 # %% ../../nbs/engine/13_batch.ipynb #2fe51d91
 def libsvm(
