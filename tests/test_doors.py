@@ -18,7 +18,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from histories import KERNELS, differing, snapshot
 from isvm import IncrementalSVC
-from isvm.estimators import files
 
 X, Y = make_moons(120, noise=0.3, random_state=0)
 KERNEL = KERNELS["rbf"][1](X, X)
