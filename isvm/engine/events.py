@@ -179,9 +179,9 @@ def put(
     value: Array | float,   # where their α belongs
 ) -> None:
     "α on its bound, to the last bit."
-    change = np.abs(state.alpha[k] - value) * state.rows.root[state.sample[k]]
+    change = abs(state.alpha[k] - value) * state.rows.root[state.sample[k]]
     state.alpha[k] = value
-    state.drift += float(np.sum(change)) * state.rows.root_max
+    state.drift += float(change.sum()) * state.rows.root_max
 
 # %% ../../nbs/engine/06_events.ipynb #822c4258
 def rest(

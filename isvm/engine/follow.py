@@ -69,10 +69,10 @@ def finish(
     status, S = state.status, state.margin
     np.maximum(state.u, 0.0, out=state.u)
     status[status == ADDED] = ERROR
-    high = np.flatnonzero((status == ERROR) & (state.alpha != state.u))
-    put(state, high, state.u[high])
-    put(state, np.flatnonzero((status != ERROR) & (status != MARGIN) & (state.alpha != 0.0)), 0.0)
-    put(state, S, np.clip(state.alpha[S], 0.0, state.u[S]))
+    goal = np.where(status == ERROR, state.u, 0.0)
+    goal[S] = np.minimum(np.maximum(state.alpha[S], 0.0), state.u[S])
+    off = np.flatnonzero(state.alpha != goal)
+    if len(off): put(state, off, goal[off])
 
 # %% ../../nbs/engine/10_follow.ipynb #a325edf3
 def check_curvature(

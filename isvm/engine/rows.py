@@ -88,7 +88,7 @@ class Rows:
         "Forget every kernel row; samples stay."
         capacity = len(self.X)
         rows = int(np.clip(self.budget // (8 * max(capacity, 1)), 8, max(capacity, 8)))
-        self.K, self.held, self.pinned = np.empty((rows, capacity)), 0, 0
+        self.K, self.held, self.front, self.idle = np.empty((rows, capacity)), 0, 0, 0
         self.owner, self.filled, self.used = np.zeros((3, rows), np.intp)
         self.place, self.pins, self.behind = np.full(capacity, -1), np.zeros(capacity, np.intp), False
 
@@ -121,14 +121,15 @@ class Rows:
         capacity, used = max(n, len(self.X) + len(self.X) // 2), self.n
         self.X, self.root = grown(self.X, used, capacity), grown(self.root, used, capacity)
         if self.squares is not None: self.squares = grown(self.squares, used, capacity)
-        K, owner, filled, stamps, pins, pinned, held = (
-            self.K, self.owner, self.filled, self.used, self.pins, self.pinned, self.held)
+        self.tidy()
+        K, owner, filled, stamps, pins, front, held = (
+            self.K, self.owner, self.filled, self.used, self.pins, self.front, self.held)
         self.clear()
-        self._extend(pinned)
+        self._extend(front)
         keep = min(held, len(self.K))
         self.K[:keep, :used], self.owner[:keep] = K[:keep, :used], owner[:keep]
         self.filled[:keep], self.used[:keep], self.pins[:used] = filled[:keep], stamps[:keep], pins[:used]
-        self.place[owner[:keep]], self.pinned, self.held = np.arange(keep), pinned, keep
+        self.place[owner[:keep]], self.front, self.held, self.behind = np.arange(keep), front, keep, True
 
     def append(
         self,
@@ -177,17 +178,18 @@ class Rows:
 
     def _drop(self, at: int) -> None:
         "One row leaves the table; the last one fills its place."
-        if at < self.pinned:
-            self.pinned -= 1
-            self._swap(at, self.pinned)
-            at = self.pinned
+        if at < self.front:
+            self.idle -= not self.pins[self.owner[at]]
+            self.front -= 1
+            self._swap(at, self.front)
+            at = self.front
         self.held -= 1
         self._swap(at, self.held)
         self.place[self.owner[self.held]] = -1
 
-    def _extend(self, pinned: int) -> None:
+    def _extend(self, front: int) -> None:
         "More rows than the budget holds, where the margin set needs them."
-        short = pinned + 8 - len(self.K)
+        short = front + 8 - len(self.K)
         if short <= 0: return
         h = self.held
         rows = len(self.K) + max(short, len(self.K) // 4)
@@ -196,11 +198,11 @@ class Rows:
 
     def _room(self) -> int:
         "A free row of the table, the longest unused one if none is free."
-        self._extend(self.pinned)
+        self._extend(self.front)
         if self.held < len(self.K):
             self.held += 1
             return self.held - 1
-        at = self.pinned + int(np.argmin(self.used[self.pinned:self.held]))
+        at = self.front + int(np.argmin(self.used[self.front:self.held]))
         self.place[self.owner[at]] = -1
         return at
 
@@ -227,7 +229,7 @@ class Rows:
         self.clock += 1
         self.used[self.place[samples][self.place[samples] >= 0]] = self.clock
         missing = np.unique(samples[self.place[samples] < 0])
-        room = len(self.K) - self.pinned - np.count_nonzero(self.place[samples] >= 0)
+        room = len(self.K) - self.front - np.count_nonzero(self.place[samples] >= 0)
         for j in missing[:max(room, 0)]:
             at = self._room()
             self.owner[at], self.filled[at], self.used[at], self.place[j] = j, 0, self.clock, at
@@ -272,8 +274,10 @@ class Rows:
         self.pins[j] += 1
         if self.pins[j] > 1: return
         self.row(j)
-        self._swap(int(self.place[j]), self.pinned)
-        self.pinned += 1
+        if self.place[j] < self.front: self.idle -= 1
+        else:
+            self._swap(int(self.place[j]), self.front)
+            self.front += 1
 
     def unpin(
         self,
@@ -282,8 +286,15 @@ class Rows:
         "The row of j may go when room is needed."
         self.pins[j] -= 1
         if self.pins[j]: return
-        self.pinned -= 1
-        self._swap(int(self.place[j]), self.pinned)
+        self.idle += 1
+        if self.idle > 8 + self.front // 16: self.tidy()
+
+    def tidy(self) -> None:
+        "Rows that are no longer pinned leave the front."
+        for at in np.flatnonzero(self.pins[self.owner[:self.front]] == 0)[::-1]:
+            self.front -= 1
+            self._swap(int(at), self.front)
+        self.idle = 0
 
     def combine_pinned(
         self,
@@ -291,9 +302,9 @@ class Rows:
         coef: Array,     # (s,) weights
     ) -> Array:          # (n,) Σ coef_k K[samples_k]
         "Weighted sum of the margin rows: one BLAS product over contiguous memory."
-        if self.behind: self._complete(np.arange(self.pinned))
+        if self.behind: self._complete(np.arange(self.front))
         self.behind = False
-        return spread(self.place, samples, coef, self.pinned) @ self.K[:self.pinned, :self.n]
+        return spread(self.place, samples, coef, self.front) @ self.K[:self.front, :self.n]
 
     def combine(
         self,
