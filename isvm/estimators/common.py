@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..engine.core import Array, Event, Index, Kind, check_points
 from ..engine.response import State
@@ -89,14 +89,14 @@ class HeldEstimator(BaseEstimator):
 
     def _points(self, X: Any, reset: bool) -> Array:
         "X checked: a light check for plain float arrays, scikit-learn's for everything else."
-        if self.kernel == "precomputed":
-            X = check_points(X, allow_empty=not reset)
-            if reset: self.n_features_in_ = X.shape[1]
-            return X
-        light = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
-        light = light and not hasattr(self, "feature_names_in_")
-        if light and not reset and X.shape[1] == self.n_features_in_: return check_points(X, allow_empty=True)
-        return validate_data(self, X, reset=reset, dtype=np.float64, order="C")
+        table = self.kernel == "precomputed"
+        light = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and not reset
+        light = light and not hasattr(self, "feature_names_in_") and (table or X.shape[1] == self.n_features_in_)
+        if light: return check_points(X, allow_empty=True)
+        if not table: return validate_data(self, X, reset=reset, dtype=np.float64, order="C")
+        X = check_array(X, dtype=np.float64, order="C", estimator=self, input_name="X")
+        if reset: self.n_features_in_ = X.shape[1]
+        return X
 
     def _run(self, events: Iterator[Event]) -> int:
         "Exhaust an update, with a progress bar if asked for, and count its events."
@@ -112,13 +112,16 @@ class HeldEstimator(BaseEstimator):
 
 # %% ../../nbs/estimators/03_common.ipynb #30908ed7
 def check_gram(
-    K: Array,  # kernel values of m new points
-    n: int,    # points held
+    K: Array,   # (k, n + m) kernel values
+    n: int,     # points held
+    m: int,     # new points, 0 to predict
+    name: str,  # who expects them
 ) -> None:
     "Precomputed values must be there against the points held and among the new ones."
-    if K.shape[1] != n + len(K):
-        raise ValueError(f"X has {K.shape[1]} columns; a precomputed kernel needs {n} + {len(K)}: values against "
-                         "the points held, in the order of `ids_`, then among the new points.")
+    if K.shape[1] == n + m: return
+    more = f", and {m} more: values of the new points among themselves" if m else ""
+    raise ValueError(f"X has {K.shape[1]} features, but {name} is expecting {n} features as input: kernel values "
+                     f"against the points held, in the order of `ids_`{more}.")
 
 
 def enter_gram(

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.batch import solve
 from ..engine.change import Change, uninterrupted, values
-from ..engine.core import Array, Event, Index, Kind, check_points
+from ..engine.core import Array, Event, Index, Kind
 from ..engine.kernels import Gram, make_kernel
 from .common import HeldEstimator, check_gram, enter_gram, kept_on_error
 from .files import load_svc, save_svc
@@ -159,9 +159,11 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         "f(x) = Σ a α K(x, ·) + bias."
         check_is_fitted(self)
         state, n = self._held.state, len(self._held.serial)
-        if not isinstance(state.rows.kernel, Gram): return values(state, self._points(X, reset=False))
-        if n == 0 and np.shape(X)[1:] == (0,): return np.full(len(X), state.bias)
-        X = check_points(X, n)
+        given = isinstance(state.rows.kernel, Gram)
+        if given and n == 0 and np.shape(X)[1:] == (0,): return np.full(len(X), state.bias)
+        X = self._points(X, reset=False)
+        if not given: return values(state, X)
+        check_gram(X, n, 0, type(self).__name__)
         return X @ (state.a * state.alpha)[:n] + state.bias
 
     def predict(
@@ -243,6 +245,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         if not self.cache_size > 0:
             raise ValueError(f"cache_size = {self.cache_size!r}; "
                              "expected MB > 0, for example 1000.")
+        width = X.shape[1]
         if isinstance(kernel, Gram): X = first_gram(kernel, X)
         held = Held(kernel, X.shape[1], self.cache_size * 1e6, n + n // 8 + 64)
         (held.next, held.unused), state, a = start, held.state, signs(labels, classes)
@@ -253,7 +256,8 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         count = self._run(solve(state))
         held.enlist(names, weight)
         learned = self.get_params()
-        with uninterrupted(): self._held, self.classes_, self.n_events_, self._learned = held, classes, count, learned
+        with uninterrupted():
+            self._held, self.classes_, self.n_events_, self._learned, self.n_features_in_ = held, classes, count, learned, width
         return self
 
     def _change(self, X, y, remove, sample_weight, ids) -> Iterator[Event]:
@@ -264,7 +268,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         gone = held.positions(remove)
         X = np.zeros((0, state.rows.X.shape[1])) if X is None else self._points(X, reset=False)
         labels = check_labels(self.classes_[:0] if y is None and len(X) == 0 else y, len(X), self.classes_)
-        if isinstance(state.rows.kernel, Gram) and len(X): check_gram(X, len(state.a))
+        if isinstance(state.rows.kernel, Gram) and len(X): check_gram(X, len(state.a), len(X), type(self).__name__)
         weight, names = check_weights(sample_weight, len(X)), held.new_names(ids, len(X), held.names[gone])
         classes = merge_classes(self.classes_, labels)
         a, sides = signs(labels, classes), self._sides(classes)
@@ -299,6 +303,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         def commit() -> None:
             nonlocal done
             note()
+            if isinstance(state.rows.kernel, Gram): self.n_features_in_ = len(held.serial)
             self.classes_, self.n_events_, self._learned, done = classes, count, self.get_params(), True
         try:
             with uninterrupted():
