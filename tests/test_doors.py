@@ -75,6 +75,13 @@ def test_a_table_that_is_definite_on_differences_is_solved_once_centred():
     np.testing.assert_allclose(model.decision_function(K), theirs.decision_function(D), atol=1e-5)
 
 
+def test_given_kernels_have_no_support_vectors_to_show():
+    model, theirs = (m.fit(KERNEL, Y) for m in (IncrementalSVC(kernel="precomputed"), SVC(kernel="precomputed")))
+    assert model.support_vectors_.shape == theirs.support_vectors_.shape == (0, 0)
+    f = KERNEL[:, model.support_] @ model.dual_coef_[0] + model.intercept_
+    np.testing.assert_allclose(f, model.decision_function(KERNEL), atol=1e-10)
+
+
 def test_given_kernels_are_as_wide_as_the_points_held():
     model = IncrementalSVC(kernel="precomputed").fit(KERNEL[:40, :40], Y[:40])
     model.partial_fit(KERNEL[40:50, :50], Y[40:50]).unlearn([3, 7])
@@ -158,6 +165,23 @@ def test_labels_of_any_kind(labels, tmp_path):
     assert model.predict(X).dtype == same.predict(X).dtype
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(IncrementalSVC.load(tmp_path / "m").predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("first, announced", [(0, [0, 1]), (1, [0, 1]), (1, [0])], ids=str)
+def test_classes_announced_to_a_model_that_holds_one_are_its_classes(first, announced):
+    rows = np.flatnonzero(Y == first)
+    model = IncrementalSVC(gamma=0.7).fit(X[rows[:9]], Y[rows[:9]])
+    with pytest.raises(ValueError, match="NaN"): model.partial_fit([[np.nan, 0.0]], [first], classes=announced)
+    assert model.classes_.tolist() == [first]
+    model.partial_fit(X[rows[9:12]], Y[rows[9:12]], classes=announced)
+    assert model.classes_.tolist() == [0, 1] and (model.predict(X) == first).all() and (model.labels_ == first).all()
+    with pytest.raises(ValueError, match="binary"): model.partial_fit(X[:1], [2])
+    told = IncrementalSVC(gamma=0.7).partial_fit(X[rows[:12]], Y[rows[:12]], classes=[0, 1])
+    assert set(differing(snapshot(told), snapshot(model))) <= {"n_events_"}
+    others = np.flatnonzero(Y != first)
+    same = IncrementalSVC(gamma=0.7).fit(X[np.r_[rows[:12], others]], Y[np.r_[rows[:12], others]])
+    model.partial_fit(X[others], Y[others], classes=[1, 0])
+    np.testing.assert_allclose(model.decision_function(X), same.decision_function(X), atol=1e-8)
 
 
 def test_data_frames_keep_their_names():

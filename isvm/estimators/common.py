@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..engine.core import Array, Event, Index, Kind, check_points
+from ..engine.kernels import Gram
 from ..engine.response import State
 
 # %% ../../nbs/estimators/03_common.ipynb #e265bf5d
@@ -64,7 +65,8 @@ class HeldEstimator(BaseEstimator):
 
     @property
     def support_vectors_(self) -> Array:
-        "(m, d) points with α > 0."
+        "(m, d) points with α > 0; (0, 0) if only their kernel values are known, as in scikit-learn."
+        if isinstance(self._held.state.rows.kernel, Gram): return np.zeros((0, 0))
         return self._held.state.rows.X[self._held.state.sample[self.support_]]
 
     @property

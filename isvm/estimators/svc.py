@@ -61,15 +61,14 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         self,
         X: Array,                            # (m, d) points, or (m, n + m) kernel values if precomputed
         y: Array,                            # (m,) labels
-        classes: Array | None = None,        # classes to expect, if not all are in the first data
+        classes: Array | None = None,        # classes to expect, if not all are in the data so far
         sample_weight: Array | None = None,  # (m,) factors ≥ 0 on C
         ids: Iterable | None = None,         # m unique hashables; by default running integers
     ) -> "IncrementalSVC":                   # itself
         "Learn more points, all of them at once; the first call may bring the first data."
         if not hasattr(self, "_held") or len(self._held.serial) == 0:
             return self._first_partial(X, y, classes, sample_weight, ids)
-        if classes is not None: merge_classes(self.classes_, np.asarray(classes))
-        self._run(self._change(X, y, (), sample_weight, ids))
+        self._run(self._change(X, y, (), sample_weight, ids, classes))
         return self
 
     def unlearn(
@@ -260,17 +259,18 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
             self._held, self.classes_, self.n_events_, self._learned, self.n_features_in_ = held, classes, count, learned, width
         return self
 
-    def _change(self, X, y, remove, sample_weight, ids) -> Iterator[Event]:
+    def _change(self, X, y, remove, sample_weight, ids, classes=None) -> Iterator[Event]:
         "Check everything, then the iterator over an update."
         held, state = self._held, self._held.state
         held.check_idle(held.version)
         self._check_fixed()
         gone = held.positions(remove)
         X = np.zeros((0, state.rows.X.shape[1])) if X is None else self._points(X, reset=False)
-        labels = check_labels(self.classes_[:0] if y is None and len(X) == 0 else y, len(X), self.classes_)
+        known = self.classes_ if classes is None else merge_classes(self.classes_, np.asarray(classes))
+        labels = check_labels(known[:0] if y is None and len(X) == 0 else y, len(X), known)
         if isinstance(state.rows.kernel, Gram) and len(X): check_gram(X, len(state.a), len(X), type(self).__name__)
         weight, names = check_weights(sample_weight, len(X)), held.new_names(ids, len(X), held.names[gone])
-        classes = merge_classes(self.classes_, labels)
+        classes = merge_classes(known, labels)
         a, sides = signs(labels, classes), self._sides(classes)
         everyone = np.append(np.delete(sides, gone), a)
         u = self._bounds(weight, a, classes, everyone, self.C)
