@@ -81,7 +81,8 @@ def snapshot(model):
     seen = {name: np.array(getattr(model, name)) for name in names}
     state = model._held.state
     seen |= {"X": state.rows.X[state.sample], "signs": state.a.copy(), "bounds": state.u.copy()}
-    return seen | {"weight": model._held.weight.copy(), "next": np.array(model._held.next)}
+    seen |= {"weight": model._held.weight.copy(), "next": np.array(model._held.next)}
+    return seen | {"table": getattr(state.rows.kernel, "held", np.zeros(0)).sum()}
 
 
 def differing(before, after):

@@ -286,7 +286,9 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         held.check_idle(held.version)
         self._check_fixed()
         bounds = self._bounds(weight, state.a, self.classes_, state.a, C)
-        def note() -> None: self.C, held.weight = C, weight
+        def note() -> None:
+            "C and weights, once all bounds are there."
+            self.C, held.weight = C, weight
         self._run(self._follow(Change(bounds=bounds), [], weight[:0], self.classes_, note))
         return self
 
@@ -297,21 +299,23 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     def _follow_from(self, held, version, change, names, weight, classes, note) -> Iterator[Event]:
         "One update of the points held, and of the classes with it: the model is the old one or the new one."
         held.check_idle(version if self._held is held else -1)
-        state, count, done, turned = held.state, 0, False, False
+        state, count, done = held.state, 0, False
         before = self.classes_, self.n_events_, self._learned, self.C, held.weight
 
+        def begin() -> None:
+            "Signs turned if the second class sorts behind the first; given kernel values into their table."
+            if self._sides(classes) is not state.a: state.a, state.bias = -state.a, -state.bias
+            given = isinstance(state.rows.kernel, Gram) and len(change.a) and not change.in_place
+            if given: change.X = enter_gram(state, change.X)
+
         def commit() -> None:
+            "What the estimator notes when the update is whole."
             nonlocal done
             note()
             if isinstance(state.rows.kernel, Gram): self.n_features_in_ = len(held.serial)
             self.classes_, self.n_events_, self._learned, done = classes, count, self.get_params(), True
         try:
-            with uninterrupted():
-                turned = self._sides(classes) is not state.a
-                if turned: state.a, state.bias = -state.a, -state.bias
-            if isinstance(state.rows.kernel, Gram) and len(change.a) and not change.in_place:
-                change.X = enter_gram(state, change.X)
-            for event in held.update(change, names, weight, commit):
+            for event in held.update(change, names, weight, commit, begin):
                 count += event.kind is not Kind.END
                 yield event
                 if self._held is not held: raise RuntimeError("The model was fitted anew: this update is void.")
@@ -320,5 +324,4 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
                 held.undo()
                 if not done and self._held is held:
                     self.classes_, self.n_events_, self._learned, self.C, held.weight = before
-                    if turned: state.a, state.bias = -state.a, -state.bias
             raise
