@@ -155,6 +155,19 @@ def test_attributes_carry_scikit_learns_meaning():
     np.testing.assert_allclose(model.margins_, np.where(Y == 1, 1, -1) * f - 1, atol=1e-10)
 
 
+@pytest.mark.parametrize("ids", [None, [f"new {i}" for i in range(20)]], ids=["numbered", "named"])
+def test_events_are_told_by_id(ids):
+    model = IncrementalSVC(C=10.0, gamma=0.7).fit(X[:60], Y[:60]).unlearn([7, 8, 30])
+    held = dict(zip(model.ids_.tolist(), model.status_.tolist()))
+    watching = model.steps(X[60:80], Y[60:80], remove=[3, 5, 50], ids=ids)
+    new = ids or list(range(60, 80))
+    assert watching.ids == [*held, *new]
+    seen = held | {watching.ids[event.point]: int(event.after) for event in watching if event.point >= 0}
+    assert len(set(seen) & set(new)) > 1 and seen != held
+    for name, status in zip(model.ids_.tolist(), model.status_.tolist()):
+        assert seen.get(name, status) == status and (status != 1 or name in seen), name
+
+
 @pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [-1.0, 1.0], [7, 3], np.array(["a", "b"], object)], ids=str)
 def test_labels_of_any_kind(labels, tmp_path):
     y = np.asarray(labels)[Y]

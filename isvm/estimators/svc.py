@@ -17,7 +17,7 @@ from ..engine.batch import solve
 from ..engine.change import Change, uninterrupted, values
 from ..engine.core import Array, Event, Index, Kind
 from ..engine.kernels import Gram, make_kernel
-from .common import HeldEstimator, check_gram, enter_gram, kept_on_error
+from .common import HeldEstimator, Steps, check_gram, enter_gram, kept_on_error
 from .files import load_svc, save_svc
 from .held import Held, first_gram
 from .labels import check_labels, check_weights, class_factors, merge_classes, signs
@@ -68,7 +68,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         "Learn more points, all of them at once; the first call may bring the first data."
         if not hasattr(self, "_held") or len(self._held.serial) == 0:
             return self._first_partial(X, y, classes, sample_weight, ids)
-        self._run(self._change(X, y, (), sample_weight, ids, classes))
+        self._run(self._follow(*self._change(X, y, (), sample_weight, ids, classes)))
         return self
 
     def unlearn(
@@ -77,7 +77,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> "IncrementalSVC":   # itself
         "Take points out, as if they had never been there."
         check_is_fitted(self)
-        self._run(self._change(None, None, ids, None, None))
+        self._run(self._follow(*self._change(None, None, ids, None, None)))
         return self
 
     def update(
@@ -90,7 +90,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> "IncrementalSVC":                   # itself
         "Add and remove points in one path."
         check_is_fitted(self)
-        self._run(self._change(X, y, remove, sample_weight, ids))
+        self._run(self._follow(*self._change(X, y, remove, sample_weight, ids)))
         return self
 
     def steps(
@@ -100,10 +100,11 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         remove: Iterable = (),               # ids of points to take out
         sample_weight: Array | None = None,  # (m,) factors ≥ 0 on C
         ids: Iterable | None = None,         # ids of the new points
-    ) -> Iterator[Event]:
+    ) -> Steps:                              # its `ids[event.point]` is the id of an event's point
         "`update`, one event at a time: kept when exhausted, undone when closed early."
         check_is_fitted(self)
-        return self._change(X, y, remove, sample_weight, ids)
+        change, names, *rest = self._change(X, y, remove, sample_weight, ids)
+        return Steps(self._follow(change, names, *rest), [*self._held.names, *names])
 
     def relabel(
         self,
@@ -259,8 +260,8 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
             self._held, self.classes_, self.n_events_, self._learned, self.n_features_in_ = held, classes, count, learned, width
         return self
 
-    def _change(self, X, y, remove, sample_weight, ids, classes=None) -> Iterator[Event]:
-        "Check everything, then the iterator over an update."
+    def _change(self, X, y, remove, sample_weight, ids, classes=None) -> tuple[Change, list, Array, np.ndarray]:
+        "Check everything: the change, ids and weights of the new points, and the classes, for `_follow`."
         held, state = self._held, self._held.state
         held.check_idle(held.version)
         self._check_fixed()
@@ -278,7 +279,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         if self.class_weight is not None or self._retuned():
             change.bounds = self._bounds(held.weight, sides, classes, everyone, self.C)
             change.bounds[gone] = state.u[gone]
-        return self._follow(change, names, weight, classes)
+        return change, names, weight, classes
 
     def _widen(self, weight: Array, C: float) -> "IncrementalSVC":
         "Drive all bounds to what these weights and this C ask for."
