@@ -99,5 +99,4 @@ def solve(
     state.status = np.where(low, RESERVE, np.where(high, ERROR, MARGIN)).astype(np.int8)
     seat(state, np.flatnonzero(~low & ~high))
     yield from settle_down(state)
-    state.support = None
     place_bias(state)

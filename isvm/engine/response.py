@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ROUNDING', 'TINY', 'no_numbers', 'no_points', 'State', 'Path', 'Rates', 'measure', 'gather', 'pace', 'imbalance',
-           'margin_rates', 'lone_answer', 'respond']
+           'push_on', 'sizes', 'margin_rates', 'lone_answer', 'respond']
 
 # %% ../../nbs/engine/05_response.ipynb #98226f48
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from .core import Array, Index
-from .factor import FAST, Factor
+from .core import FAST, Array, Index
+from .factor import Factor
 
 # %% ../../nbs/engine/05_response.ipynb #0cd49b44
 ROUNDING = 1e-12  # a rate below this share of its own scale is rounding
@@ -46,8 +46,6 @@ class State:
     r: float = 0.0      # value of aᵀα
     bias: float = 0.0   # multiplier of the equality constraint
     drift: float = 0.0  # bound on the rounding gathered in g since it was last computed afresh
-    support: tuple | None = None  # cached points with α > 0 and their weights
-    moving: bool = False  # is a path under way?
     ready: bool = True    # are margin rows and factor at hand, or to be made again?
     saved: dict | None = None  # what to go back to, while a change is under way
 
@@ -77,10 +75,9 @@ class Rates(NamedTuple):
     beta0: float      # of the bias
     beta: Array       # (s,) of α on the margin
     gamma: Array      # (n,) of g
-    z: Array          # (samples,) of Σ a_j α_j K_j
     moved: float      # Σ |α̇|·√K_jj, error of z included
     beta_tol: float   # below this a β is rounding
-    gamma_tol: Array  # (2,) below √K_ii times the first plus the second a γ is rounding
+    gamma_tol: tuple[float, float]  # below √K_ii times the first plus the second a γ is rounding
 
 # %% ../../nbs/engine/05_response.ipynb #b5aca839
 def measure(
@@ -128,17 +125,49 @@ def imbalance(
 
 # %% ../../nbs/engine/05_response.ipynb #609fb804
 @njit(cache=True, fastmath=FAST)
+def push_on(
+    margin: Index,  # (s,) the set S
+    z: Array,       # (samples,) push of the moving points
+    a: Array,       # (n,) signs
+    sample: Index,  # (n,) sample behind every variable
+    p_dot: Array,   # (n,) speed of p
+) -> Array:         # (s,) q
+    "q = a z − ṗ on the margin: what β has to cancel there."
+    q = np.empty(len(margin))
+    for i in range(len(margin)):
+        k = margin[i]
+        q[i] = a[k] * z[sample[k]] - p_dot[k]
+    return q
+
+@njit(cache=True, fastmath=FAST)
+def sizes(
+    beta: Array,  # (s,) rates of α on the margin
+    at: Index,    # (s,) their samples
+    root: Array,  # (samples,) √K_jj
+) -> tuple[float, float]:  # Σ |β|, Σ |β|·√K_jj
+    "How much moves on the margin, plain and in units of the kernel."
+    total, moved = 0.0, 0.0
+    for i in range(len(beta)):
+        total += abs(beta[i])
+        moved += abs(beta[i]) * root[at[i]]
+    return total, moved
+
+# %% ../../nbs/engine/05_response.ipynb #0dcc820d
+@njit(cache=True, fastmath=FAST)
 def margin_rates(
-    z: Array,       # (samples,) rate of Σ a_j α_j K_j
+    z: Array,       # (samples,) push of the moving points
+    z_S: Array,     # (samples,) answer of the margin set, Σ a_j β_j K_j
     beta0: float,   # rate of the bias
     a: Array,       # (n,) signs
     sample: Index,  # (n,) sample behind every variable
     p_dot: Array,   # (n,) speed of p
     margin: Index,  # (s,) the set S
 ) -> Array:         # (n,) γ
-    "γ = a(z + β₀) − ṗ, and 0 on the margin (CP 12, KT 11)."
+    "γ = a(z + z_S + β₀) − ṗ, and 0 on the margin (CP 12, KT 11)."
     gamma = np.empty(len(a))
-    for i in range(len(a)): gamma[i] = a[i] * (z[sample[i]] + beta0) - p_dot[i]
+    for i in range(len(a)):
+        j = sample[i]
+        gamma[i] = a[i] * (z[j] + z_S[j] + beta0) - p_dot[i]
     for k in margin: gamma[k] = 0.0
     return gamma
 
@@ -160,16 +189,14 @@ def respond(
     path: Path,    # a drive under way
 ) -> Rates:        # β₀, β, γ and their tolerances
     "How bias, margin set and all margins answer the drive (CP 10–12, KT 10–11)."
-    S = state.margin
-    a, at, z = state.a[S], state.sample[S], path.z
-    beta0, beta = 0.0, no_numbers()
+    S, a, sample, z = state.margin, state.a, state.sample, path.z
+    at, beta0, beta = sample[S], 0.0, no_numbers()
     if len(S) == 1: beta0, beta = lone_answer(state, path)
-    elif len(S): beta0, beta = state.factor.solve(a * z[at] - path.p[S], imbalance(path))
-    if len(S): z = z + state.rows.combine_pinned(at, a * beta)
-    gamma = margin_rates(z, beta0, state.a, state.sample, path.p, S)
-    shift, size = state.factor.shift ** 0.5, np.abs(beta)
-    moved = path.moved + float(size @ state.rows.root[at])
-    noise = ROUNDING * (moved + shift * (path.total + float(size.sum())))
+    elif len(S): beta0, beta = state.factor.solve(push_on(S, z, a, sample, path.p), imbalance(path))
+    z_S = state.rows.combine_pinned(at, a[S] * beta) if len(S) else np.zeros_like(z)
+    gamma = margin_rates(z, z_S, beta0, a, sample, path.p, S)
+    shift, (total, moved) = state.factor.shift ** 0.5, sizes(beta, at, state.rows.root)
+    noise = ROUNDING * (path.moved + moved + shift * (path.total + total))
     speed = path.total + path.widen + abs(path.r) + path.push / shift ** 2
-    return Rates(beta0, beta, gamma, z, moved + path.peak, ROUNDING * speed + TINY,
-                 np.array([noise, noise * shift + ROUNDING * (abs(beta0) + path.push) + TINY]))
+    floor = noise * shift + ROUNDING * (abs(beta0) + path.push) + TINY
+    return Rates(beta0, beta, gamma, path.moved + moved + path.peak, ROUNDING * speed + TINY, (noise, floor))

@@ -213,4 +213,4 @@ class Held:
         for name in ("serial", "names", "weight"): setattr(self, name, getattr(self, name).copy())
         kernel = self.state.rows.kernel
         if isinstance(kernel, Gram): kernel.table, kernel.held = kernel.table.copy(), kernel.held.copy()
-        self.state.ready, self.state.support = False, None
+        self.state.ready = False

@@ -21,6 +21,7 @@ from .common import HeldEstimator, Steps, check_gram, enter_gram, kept_on_error
 from .files import load_svc, save_svc
 from .held import Held, first_gram
 from .labels import check_labels, check_weights, class_factors, merge_classes, signs
+from ..loo import LeaveOneOut, leave_one_out
 
 # %% ../../nbs/estimators/04_svc.ipynb #82450c2f
 class IncrementalSVC(ClassifierMixin, HeldEstimator):
@@ -152,6 +153,23 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         weight[at] = check_weights(sample_weight, len(at))
         return self._widen(weight, self.C)
 
+    def leave_one_out(
+        self,
+        ids: Iterable | None = None,  # points to leave out, one at a time; all by default
+        errors_only: bool = False,    # only who is wrong: faster, margins unknown where a path was cut short
+    ) -> LeaveOneOut:                 # margins, decisions, errors, error_rate, paths, …
+        "What the model would say of each point, had it never seen it; exact, and the model stays as it is."
+        check_is_fitted(self)
+        held, state, n = self._held, self._held.state, len(self._held.serial)
+        held.check_idle(held.version)
+        if n < 2 or len(np.unique(state.a)) < 2:
+            raise ValueError(f"The model holds {n} point(s) of {len(np.unique(state.a))} class(es): to leave one out it "
+                             "needs points of two classes. Learn some first.")
+        at = np.arange(n) if ids is None else held.positions(ids)
+        balanced = isinstance(self.class_weight, str)
+        return leave_one_out(state, at, self.ids_[at], self.labels_[at], self._bounds_without if balanced else None,
+                             errors_only, self.verbose)
+
     def decision_function(
         self,
         X: Array,  # (m, d) points; precomputed: (m, n) kernel values against `ids_`
@@ -205,6 +223,13 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
             raise ValueError(f"C = {C!r}; expected a positive, finite number. For a hard margin try 1e5.")
         minus, plus = class_factors(self.class_weight, classes, everyone)
         return C * weight * np.where(a > 0, plus, minus)
+
+    def _bounds_without(self, c: int) -> Array:
+        "u of everyone if point c were not there; its own stays."
+        held, a = self._held, self._held.state.a
+        bounds = self._bounds(held.weight, a, self.classes_, np.delete(a, c), self.C)
+        bounds[c] = held.state.u[c]
+        return bounds
 
     def _check_fixed(self) -> None:
         "The kernel is fixed by `fit`: parameters of it that were set anew since are refused."
