@@ -125,16 +125,27 @@ def test_ctrl_c_at_any_line(name, call):
         if k % 10 == 0: assert_usable(model)
 
 
-def test_ctrl_c_while_an_iterator_is_closed():
-    old = snapshot(pickle.loads(base("plain")))
+@pytest.mark.parametrize("name", ["precomputed", "one class"])
+def test_ctrl_c_at_every_line_until_the_path_has_begun(name):
+    "Signs are turned and rows of the table taken there."
+    old = snapshot(pickle.loads(base(name)))
+    for k in range(100, 400):
+        model = pickle.loads(base(name))
+        assert interrupt_at_line(k, lambda: CALLS["partial_fit"](model))[1], "Ctrl-C was lost"
+        assert differing(old, snapshot(model)) == [], f"line {k}"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ctrl_c_while_an_iterator_is_closed(name):
+    old = snapshot(pickle.loads(base(name)))
 
     def half_way(model):
-        watching = model.steps(X[NEW], Y[NEW], remove=[1, 2, 5])
+        watching = model.steps(points(model, NEW), Y[NEW], remove=[1, 2, 5])
         for _ in range(3): next(watching)
         return watching
-    total, _ = interrupt_at_line(-1, half_way(pickle.loads(base("plain"))).close)
+    total, _ = interrupt_at_line(-1, half_way(pickle.loads(base(name))).close)
     for k in range(1, total + 1):
-        model = pickle.loads(base("plain"))
+        model = pickle.loads(base(name))
         interrupt_at_line(k, half_way(model).close)
         assert differing(old, snapshot(model)) == [], f"line {k} of {total}"
         assert_usable(model)

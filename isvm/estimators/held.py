@@ -152,25 +152,27 @@ class Held:
         names: list,                # ids of the points that arrive
         weight: Array,              # (m,) their weights
         commit: Callable[[], None] = lambda: None,  # what the estimator has to note
+        begin: Callable[[], None] = lambda: None,   # what it does to signs, bias or table before the path
     ) -> Iterator[Event]:
         "Follow one change event by event; names are noted only when it is whole."
-        gram = self.state.rows.kernel if isinstance(self.state.rows.kernel, Gram) else None
+        state, gram = self.state, isinstance(self.state.rows.kernel, Gram)
         points = change.removed if gram and not change.in_place else change.removed[:0]
-        rows = self.state.rows.X[self.state.sample[points], 0].astype(np.intp)
-        new = change.X[:, 0].astype(np.intp) if gram and change.X is not None else rows[:0]
+        rows = self.table_rows(points)
 
         def note() -> None:
+            "Names, weights and the estimator's own notes, once the path is whole."
             self.version += 1
             if not change.in_place:
                 self.strike(change.removed)
                 self.enlist(names, weight)
             commit()
-            if gram: gram.release(rows)
+            if gram: state.rows.kernel.release(rows)
             self.before, self.busy = None, False
         try:
-            self.before = self.serial, self.names, self.weight, self.next, self.unused, self.version, new
+            self.before = self.serial, self.names, self.weight, self.next, self.unused, self.version, state.a, state.bias
             self.busy = True
-            yield from apply(self.state, change, note)
+            with uninterrupted(): begin()
+            yield from apply(state, change, note)
         except BaseException:
             with uninterrupted(): self.undo()
             raise
@@ -178,11 +180,16 @@ class Held:
     def undo(self) -> None:
         "State, names, weights and counters as they were before an update that is not whole."
         if self.before is None: return
-        restore(self.state)
-        self.serial, self.names, self.weight, self.next, self.unused, self.version, new = self.before
+        state, gram = self.state, self.state.rows.kernel
+        restore(state)
+        self.serial, self.names, self.weight, self.next, self.unused, self.version, state.a, state.bias = self.before
         self.numbers = dict(zip(self.names.tolist(), self.serial.tolist()))
-        if len(new): self.state.rows.kernel.release(new)
+        if isinstance(gram, Gram): gram.release(np.setdiff1d(np.flatnonzero(gram.held), self.table_rows(slice(None))))
         self.before, self.busy = None, False
+
+    def table_rows(self, points: Index | slice) -> Index:
+        "Where points stand in a table of given kernel values."
+        return self.state.rows.X[self.state.sample[points], 0].astype(np.intp)
 
     def residual(self) -> float:
         "The KKT residual of all points held, from fresh kernel values, sharing nothing with the follower."

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.batch import solve
 from ..engine.change import Change, uninterrupted, values
-from ..engine.core import Array, Event, Index, Kind, check_points
+from ..engine.core import Array, Event, Index, Kind
 from ..engine.kernels import Gram, make_kernel
-from .common import HeldEstimator, check_gram, enter_gram, kept_on_error
+from .common import HeldEstimator, Steps, check_gram, enter_gram, kept_on_error
 from .files import load_svc, save_svc
 from .held import Held, first_gram
 from .labels import check_labels, check_weights, class_factors, merge_classes, signs
@@ -62,15 +62,14 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         self,
         X: Array,                            # (m, d) points, or (m, n + m) kernel values if precomputed
         y: Array,                            # (m,) labels
-        classes: Array | None = None,        # classes to expect, if not all are in the first data
+        classes: Array | None = None,        # classes to expect, if not all are in the data so far
         sample_weight: Array | None = None,  # (m,) factors ≥ 0 on C
         ids: Iterable | None = None,         # m unique hashables; by default running integers
     ) -> "IncrementalSVC":                   # itself
         "Learn more points, all of them at once; the first call may bring the first data."
         if not hasattr(self, "_held") or len(self._held.serial) == 0:
             return self._first_partial(X, y, classes, sample_weight, ids)
-        if classes is not None: merge_classes(self.classes_, np.asarray(classes))
-        self._run(self._change(X, y, (), sample_weight, ids))
+        self._run(self._follow(*self._change(X, y, (), sample_weight, ids, classes)))
         return self
 
     def unlearn(
@@ -79,7 +78,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> "IncrementalSVC":   # itself
         "Take points out, as if they had never been there."
         check_is_fitted(self)
-        self._run(self._change(None, None, ids, None, None))
+        self._run(self._follow(*self._change(None, None, ids, None, None)))
         return self
 
     def update(
@@ -92,7 +91,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     ) -> "IncrementalSVC":                   # itself
         "Add and remove points in one path."
         check_is_fitted(self)
-        self._run(self._change(X, y, remove, sample_weight, ids))
+        self._run(self._follow(*self._change(X, y, remove, sample_weight, ids)))
         return self
 
     def steps(
@@ -102,10 +101,11 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         remove: Iterable = (),               # ids of points to take out
         sample_weight: Array | None = None,  # (m,) factors ≥ 0 on C
         ids: Iterable | None = None,         # ids of the new points
-    ) -> Iterator[Event]:
+    ) -> Steps:                              # its `ids[event.point]` is the id of an event's point
         "`update`, one event at a time: kept when exhausted, undone when closed early."
         check_is_fitted(self)
-        return self._change(X, y, remove, sample_weight, ids)
+        change, names, *rest = self._change(X, y, remove, sample_weight, ids)
+        return Steps(self._follow(change, names, *rest), [*self._held.names, *names])
 
     def relabel(
         self,
@@ -177,9 +177,11 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         "f(x) = Σ a α K(x, ·) + bias."
         check_is_fitted(self)
         state, n = self._held.state, len(self._held.serial)
-        if not isinstance(state.rows.kernel, Gram): return values(state, self._points(X, reset=False))
-        if n == 0 and np.shape(X)[1:] == (0,): return np.full(len(X), state.bias)
-        X = check_points(X, n)
+        given = isinstance(state.rows.kernel, Gram)
+        if given and n == 0 and np.shape(X)[1:] == (0,): return np.full(len(X), state.bias)
+        X = self._points(X, reset=False)
+        if not given: return values(state, X)
+        check_gram(X, n, 0, type(self).__name__)
         return X @ (state.a * state.alpha)[:n] + state.bias
 
     def predict(
@@ -268,6 +270,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         if not self.cache_size > 0:
             raise ValueError(f"cache_size = {self.cache_size!r}; "
                              "expected MB > 0, for example 1000.")
+        width = X.shape[1]
         if isinstance(kernel, Gram): X = first_gram(kernel, X)
         held = Held(kernel, X.shape[1], self.cache_size * 1e6, n + n // 8 + 64)
         (held.next, held.unused), state, a = start, held.state, signs(labels, classes)
@@ -278,20 +281,22 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         count = self._run(solve(state))
         held.enlist(names, weight)
         learned = self.get_params()
-        with uninterrupted(): self._held, self.classes_, self.n_events_, self._learned = held, classes, count, learned
+        with uninterrupted():
+            self._held, self.classes_, self.n_events_, self._learned, self.n_features_in_ = held, classes, count, learned, width
         return self
 
-    def _change(self, X, y, remove, sample_weight, ids) -> Iterator[Event]:
-        "Check everything, then the iterator over an update."
+    def _change(self, X, y, remove, sample_weight, ids, classes=None) -> tuple[Change, list, Array, np.ndarray]:
+        "Check everything: the change, ids and weights of the new points, and the classes, for `_follow`."
         held, state = self._held, self._held.state
         held.check_idle(held.version)
         self._check_fixed()
         gone = held.positions(remove)
         X = np.zeros((0, state.rows.X.shape[1])) if X is None else self._points(X, reset=False)
-        labels = check_labels(self.classes_[:0] if y is None and len(X) == 0 else y, len(X), self.classes_)
-        if isinstance(state.rows.kernel, Gram) and len(X): check_gram(X, len(state.a))
+        known = self.classes_ if classes is None else merge_classes(self.classes_, np.asarray(classes))
+        labels = check_labels(known[:0] if y is None and len(X) == 0 else y, len(X), known)
+        if isinstance(state.rows.kernel, Gram) and len(X): check_gram(X, len(state.a), len(X), type(self).__name__)
         weight, names = check_weights(sample_weight, len(X)), held.new_names(ids, len(X), held.names[gone])
-        classes = merge_classes(self.classes_, labels)
+        classes = merge_classes(known, labels)
         a, sides = signs(labels, classes), self._sides(classes)
         everyone = np.append(np.delete(sides, gone), a)
         u = self._bounds(weight, a, classes, everyone, self.C)
@@ -299,7 +304,7 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         if self.class_weight is not None or self._retuned():
             change.bounds = self._bounds(held.weight, sides, classes, everyone, self.C)
             change.bounds[gone] = state.u[gone]
-        return self._follow(change, names, weight, classes)
+        return change, names, weight, classes
 
     def _widen(self, weight: Array, C: float) -> "IncrementalSVC":
         "Drive all bounds to what these weights and this C ask for."
@@ -307,7 +312,9 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
         held.check_idle(held.version)
         self._check_fixed()
         bounds = self._bounds(weight, state.a, self.classes_, state.a, C)
-        def note() -> None: self.C, held.weight = C, weight
+        def note() -> None:
+            "C and weights, once all bounds are there."
+            self.C, held.weight = C, weight
         self._run(self._follow(Change(bounds=bounds), [], weight[:0], self.classes_, note))
         return self
 
@@ -318,20 +325,23 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
     def _follow_from(self, held, version, change, names, weight, classes, note) -> Iterator[Event]:
         "One update of the points held, and of the classes with it: the model is the old one or the new one."
         held.check_idle(version if self._held is held else -1)
-        state, count, done, turned = held.state, 0, False, False
+        state, count, done = held.state, 0, False
         before = self.classes_, self.n_events_, self._learned, self.C, held.weight
 
+        def begin() -> None:
+            "Signs turned if the second class sorts behind the first; given kernel values into their table."
+            if self._sides(classes) is not state.a: state.a, state.bias = -state.a, -state.bias
+            given = isinstance(state.rows.kernel, Gram) and len(change.a) and not change.in_place
+            if given: change.X = enter_gram(state, change.X)
+
         def commit() -> None:
+            "What the estimator notes when the update is whole."
             nonlocal done
             note()
+            if isinstance(state.rows.kernel, Gram): self.n_features_in_ = len(held.serial)
             self.classes_, self.n_events_, self._learned, done = classes, count, self.get_params(), True
         try:
-            with uninterrupted():
-                turned = self._sides(classes) is not state.a
-                if turned: state.a, state.bias = -state.a, -state.bias
-            if isinstance(state.rows.kernel, Gram) and len(change.a) and not change.in_place:
-                change.X = enter_gram(state, change.X)
-            for event in held.update(change, names, weight, commit):
+            for event in held.update(change, names, weight, commit, begin):
                 count += event.kind is not Kind.END
                 yield event
                 if self._held is not held: raise RuntimeError("The model was fitted anew: this update is void.")
@@ -340,5 +350,4 @@ class IncrementalSVC(ClassifierMixin, HeldEstimator):
                 held.undo()
                 if not done and self._held is held:
                     self.classes_, self.n_events_, self._learned, self.C, held.weight = before
-                    if turned: state.a, state.bias = -state.a, -state.bias
             raise
