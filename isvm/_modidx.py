@@ -364,6 +364,10 @@ d = { 'settings': { 'branch': 'main',
                                'isvm.recorder.begun': ('cauwenberghs_poggio_2001/learning.html#begun', 'isvm/recorder.py'),
                                'isvm.recorder.record': ('cauwenberghs_poggio_2001/learning.html#record', 'isvm/recorder.py'),
                                'isvm.recorder.settled': ('cauwenberghs_poggio_2001/learning.html#settled', 'isvm/recorder.py')},
-            'isvm.viz': { 'isvm.viz.plot_levels': ('viz.html#plot_levels', 'isvm/viz.py'),
+            'isvm.viz': { 'isvm.viz.plot_box': ('viz.html#plot_box', 'isvm/viz.py'),
+                          'isvm.viz.plot_levels': ('viz.html#plot_levels', 'isvm/viz.py'),
                           'isvm.viz.plot_margins': ('viz.html#plot_margins', 'isvm/viz.py'),
-                          'isvm.viz.plot_sets': ('viz.html#plot_sets', 'isvm/viz.py')}}}
+                          'isvm.viz.plot_moment': ('viz.html#plot_moment', 'isvm/viz.py'),
+                          'isvm.viz.plot_path': ('viz.html#plot_path', 'isvm/viz.py'),
+                          'isvm.viz.plot_sets': ('viz.html#plot_sets', 'isvm/viz.py'),
+                          'isvm.viz.plot_trajectories': ('viz.html#plot_trajectories', 'isvm/viz.py')}}}

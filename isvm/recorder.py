@@ -163,7 +163,7 @@ def begun(held: Frame, gone: Index, f: Array, a: Array, u: Array) -> Frame:
     new = np.where((g < 0) & (u > 0), Status.ADDED, Status.RESERVE)
     status = np.append(held.status, new).astype(np.int8)
     status[gone] = Status.REMOVED
-    return Frame(None, np.append(held.alpha, 0.0 * f), np.append(held.g, g), status, held.bias)
+    return Frame(None, np.append(held.alpha, np.zeros(len(f))), np.append(held.g, g), status, held.bias)
 
 def settled(last: Frame, state: State, kept: Index, a: Array) -> Frame:
     "The last frame, with α, g, sets and bias as the model now has them."
