@@ -55,7 +55,10 @@ def libsvm(
         svc = SVC(C=1.0, kernel="precomputed", max_iter=patience)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return svc.fit(K, state.a[live], sample_weight=state.u[live] * scale)
+        svc.fit(K, state.a[live], sample_weight=state.u[live] * scale)
+    if svc.kernel == "precomputed" and scale == 1.0 and len(live) == state.rows.n:
+        state.rows.adopt(at[svc.support_], K, svc.support_)
+    return svc
 
 # %% ../../nbs/engine/13_batch.ipynb #8193980f
 def approximate(

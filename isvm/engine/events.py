@@ -91,10 +91,11 @@ def outside_step(
 def alpha_unit(
     state: State,  # u and the diagonal of K
     unit: float,   # size of a margin that counts as large
+    at: Index | slice = slice(None),  # variables asked for
 ) -> Array:        # (n,) size of α that counts as large
     "The whole box, or what moves the point's own margin by one unit, whichever is less."
-    diagonal = np.maximum(state.rows.root[state.sample] ** 2, TINY)
-    return np.minimum(state.u, unit / diagonal)
+    diagonal = np.maximum(state.rows.root[state.sample[at]] ** 2, TINY)
+    return np.minimum(state.u[at], unit / diagonal)
 
 # %% ../../nbs/engine/06_events.ipynb #db18c6ff
 @njit(cache=True)

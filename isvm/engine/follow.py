@@ -57,7 +57,7 @@ def begin(
     V = np.flatnonzero(status >= ADDED)
     speed[V] = np.where(status[V] == ADDED, state.u[V] + u[V], 0.0) - state.alpha[V]
     path = Path(speed, p, u, drive.r, unit_of(state), closed, state.rows.root[state.sample])
-    path.push, path.widen = np.abs(p).max(initial=0.0), np.abs(u).max(initial=0.0)
+    path.push, path.widen = (float(np.abs(v).max(initial=0.0)) for v in (drive.p, drive.u))
     gather(state, path)
     return path
 

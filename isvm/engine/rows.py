@@ -241,6 +241,19 @@ class Rows:
             for at in short: self._mirror(int(self.owner[at]), int(at))
         return held
 
+    def adopt(
+        self,
+        samples: Index,  # (m,) samples
+        K: Array,        # (any, n) kernel values that are at hand
+        at: Index,       # (m,) their rows in it
+    ) -> None:
+        "Take rows over from somebody who has computed them, as many as there is room for."
+        for j, i in zip(samples, at):
+            if self.place[j] >= 0 or self.held == len(self.K): continue
+            place = self._room()
+            self.owner[place], self.filled[place], self.place[j] = j, self.n, place
+            self.K[place, :self.n] = K[i]
+
     def row(
         self,
         j: int,   # sample
