@@ -154,13 +154,13 @@ def plot_moment(
 ) -> Axes:               # the same axes
     "Points by set and class, boundary and margins, at one breakpoint; the event's point is ringed."
     for s in Status:
+        size, above = (70, 4) if s >= Status.ADDED else (22, 3)
         for label, marker in MARKERS.items():
             rows = (status == s) & (y == label)
-            moves = s >= Status.ADDED
-            ax.scatter(*X[rows].T, s=70 if moves else 22, c=COLOURS[s], marker=marker, zorder=4 if moves else 3,
+            ax.scatter(*X[rows].T, s=size, c=COLOURS[s], marker=marker, zorder=above,
                        edgecolors="white", linewidths=0.5)
     plot_levels(ax, decision)
-    if point >= 0: ax.plot(*X[point], "o", color="black", markersize=13, markerfacecolor="none", zorder=5)
+    if point >= 0: ax.plot(*X[point], "o", color="black", markersize=13, fillstyle="none", zorder=5)
     ax.set(xticks=[], yticks=[])
     return ax
 
@@ -177,10 +177,12 @@ def plot_path(
     ax.plot(alpha, g, "o-", color=COLOURS[Status.ADDED], markersize=3.5, linewidth=1.4, zorder=3)
     ax.plot(alpha[-1], g[-1], "o", color=COLOURS[status], markersize=9, zorder=4)
     at, side = ((10, -14), "left") if status == Status.MARGIN else ((-8, 8), "right")
-    ax.annotate(label, (alpha[-1], g[-1]), at, textcoords="offset points", ha=side, color=COLOURS[status])
+    ax.annotate(label, (alpha[-1], g[-1]), at, textcoords="offset points", ha=side,
+                color=COLOURS[status])
     ax.axhline(0.0, color="black", linewidth=0.8)
     ax.axvline(u, color="black", linewidth=0.8, linestyle="dashed")
-    ax.set(xlabel=r"$\alpha_c$", ylabel="$g_c$", xlim=(-0.02 * u, 1.06 * u), xticks=[0.0, u], xticklabels=["0", "$C$"])
+    ax.set(xlabel=r"$\alpha_c$", ylabel="$g_c$", xlim=(-0.02 * u, 1.06 * u),
+           xticks=[0.0, u], xticklabels=["0", "$C$"])
     return ax
 
 # %% ../nbs/viz.ipynb #c9fc7f83
