@@ -37,7 +37,8 @@ def outcomes(estimator):
 
 
 @pytest.mark.parametrize("params", [dict(gamma=0.5), dict(kernel="linear"), dict(kernel="poly", gamma=1.0, coef0=1.0, degree=2),
-                                    dict(gamma=0.5, class_weight="balanced"), dict(gamma=0.5, C=100.0)], ids=str)
+                                    dict(gamma=0.5, class_weight="balanced"), dict(gamma=0.5, C=100.0),
+                                    dict(gamma=0.5, reserve_width=0.5)], ids=str)
 def test_check_estimator_passes(params):
     seen, theirs = outcomes(IncrementalSVC(**params)), outcomes(SVC())
     assert seen["failed"] == seen["xfail"] == set()

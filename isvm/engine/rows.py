@@ -103,6 +103,10 @@ class Rows:
         self.__dict__.update({name: v.copy() if isinstance(v, np.ndarray) else v for name, v in saved.items()})
         self.clear()
 
+    def shrink(self) -> None:
+        "Room for the samples held and no more; kernel rows are forgotten."
+        self.__setstate__(self.__getstate__())
+
     def block(
         self,
         rows: Any,  # samples, as an index or a slice

@@ -23,12 +23,12 @@ from ..engine.response import State
 def kept_on_error(
     estimator: BaseEstimator,  # about to note the width and names of its features
 ):
-    "Width and names of the features as they were, if the block fails."
-    names = "n_features_in_", "feature_names_in_"
+    "Width and names of the features as they were, if the block fails before the model is another."
+    names, held = ("n_features_in_", "feature_names_in_"), getattr(estimator, "_held", None)
     before = {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
     try: yield
     except BaseException:
-        for name in names:
+        for name in names if getattr(estimator, "_held", None) is held else ():
             if name in before: setattr(estimator, name, before[name])
             elif hasattr(estimator, name): delattr(estimator, name)
         raise
@@ -85,7 +85,7 @@ class HeldEstimator(BaseEstimator):
         return hasattr(self, "_held")
 
     def kkt_residual(self) -> float:
-        "The certificate: worst violation of any KKT condition, from fresh kernel values."
+        "The certificate: worst violation of any KKT condition by the points held, from fresh kernel values."
         check_is_fitted(self)
         return self._held.residual()
 

@@ -100,7 +100,7 @@ def save_svc(
         raise ValueError("a model with a callable kernel cannot be saved. Pickle it instead.")
     header = {"params": coded(self.get_params()), "learned": coded(self._learned),
               "gamma": getattr(kernel, "gamma", 1.0), "ids": [plain(name, "id") for name in held.names],
-              "next": held.next, "unused": held.unused, "r": state.r, "bias": state.bias,
+              "next": held.next, "unused": held.unused, "discarded": held.discarded.tolist(), "r": state.r, "bias": state.bias,
               "n_events": self.n_events_, "n_features": self.n_features_in_,
               "features": list(getattr(self, "feature_names_in_", []))}
     X = state.rows.X[state.sample]
@@ -145,5 +145,6 @@ def restore_held(
     held.enlist(header["ids"], arrays["weight"])
     held.serial, held.next, held.unused = arrays["serial"], header["next"], header["unused"]
     held.numbers = dict(zip(header["ids"], held.serial.tolist()))
+    held.discarded = np.array(header.get("discarded", (0, 0)))   # files of old know of none
     state.ready = False
     return held

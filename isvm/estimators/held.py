@@ -18,6 +18,7 @@ from ..engine.kernels import Gram
 from ..engine.problem import Problem, kkt_residual
 from ..engine.response import State
 from ..engine.rows import Rows
+from ..reserve import discard, surplus
 
 # %% ../../nbs/estimators/01_held.ipynb #75a49f6e
 def listing(
@@ -67,6 +68,7 @@ class Held:
         self.numbers: dict[Hashable, int] = {}  # id → serial
         self.next = 0                         # serial of the next arrival
         self.unused = 0                       # above every whole number ever used as an id
+        self.discarded = np.zeros(2, np.intp)  # points of sign −1 and +1 that `reserve_width` let go
         self.version = 0                      # updates so far
         self.busy = False                     # is an update under way?
         self.before: tuple | None = None      # what to go back to while it is
@@ -101,8 +103,9 @@ class Held:
         ids = as_names([ids] if single or (type(ids) is tuple and ids in self.numbers) else ids)
         missing = [name for name in ids if name not in self.numbers]
         if missing:
+            some = f" {self.discarded.sum()} points were discarded by reserve_width." if self.discarded.any() else ""
             raise KeyError(f"ids not held: {listing(missing)}. Nothing was changed. "
-                           "`ids_` lists what the model holds.")
+                           f"`ids_` lists what the model holds.{some}")
         if len(set(ids)) < len(ids):
             raise ValueError("some ids are given twice. Nothing was changed. Name each point once.")
         return np.searchsorted(self.serial, [self.numbers[name] for name in ids]).astype(np.intp)
@@ -146,6 +149,19 @@ class Held:
         keep[gone] = False
         self.serial, self.names, self.weight = self.serial[keep], self.names[keep], self.weight[keep]
 
+    def discard(
+        self,
+        width: float,  # g from which on a point in reserve is let go
+    ) -> None:
+        "Forget points deep in reserve, as the last act of an update (CP §2.6)."
+        state, gone = self.state, surplus(self.state, width)
+        if len(gone) == 0: return
+        rows, plus = self.table_rows(gone), np.count_nonzero(state.a[gone] > 0)
+        discard(state, gone)
+        self.strike(gone)
+        self.discarded = self.discarded + [len(gone) - plus, plus]
+        if isinstance(state.rows.kernel, Gram): state.rows.kernel.release(rows)
+
     def update(
         self,
         change: Change,             # what happens to the variables
@@ -169,7 +185,8 @@ class Held:
             if gram: state.rows.kernel.release(rows)
             self.before, self.busy = None, False
         try:
-            self.before = self.serial, self.names, self.weight, self.next, self.unused, self.version, state.a, state.bias
+            self.before = (self.serial, self.names, self.weight, self.next, self.unused, self.version,
+                           self.discarded, state.a, state.bias)
             self.busy = True
             with uninterrupted(): begin()
             yield from apply(state, change, note)
@@ -182,7 +199,8 @@ class Held:
         if self.before is None: return
         state, gram = self.state, self.state.rows.kernel
         restore(state)
-        self.serial, self.names, self.weight, self.next, self.unused, self.version, state.a, state.bias = self.before
+        (self.serial, self.names, self.weight, self.next, self.unused, self.version,
+         self.discarded, state.a, state.bias) = self.before
         self.numbers = dict(zip(self.names.tolist(), self.serial.tolist()))
         if isinstance(gram, Gram): gram.release(np.setdiff1d(np.flatnonzero(gram.held), self.table_rows(slice(None))))
         self.before, self.busy = None, False

@@ -6,6 +6,7 @@
 __all__ = ['check_labels', 'merge_classes', 'signs', 'check_weights', 'class_factors']
 
 # %% ../../nbs/estimators/00_labels.ipynb #d799123d
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ def class_factors(
     class_weight: dict | str | None,  # as in scikit-learn
     classes: np.ndarray,              # (1,) or (2,)
     a: Array,                         # (n,) signs of all points once the update is done
+    gone: Sequence = (0, 0),          # points of sign −1 and +1 that count without being held
 ) -> tuple[float, float]:             # factor of sign −1, factor of sign +1
     "What the class of a point multiplies C by."
     if class_weight is None: return 1.0, 1.0
@@ -84,9 +86,9 @@ def class_factors(
             raise ValueError(f"class_weight = {class_weight!r}; "
                              "expected 'balanced', a dict or None.")
         plus = int((a > 0).sum())
-        counts = len(a) - plus, plus
+        counts = int(len(a) - plus + gone[0]), int(plus + gone[1])
         present = sum(count > 0 for count in counts)
-        return tuple(len(a) / (present * count) if count else 1.0 for count in counts)
+        return tuple(sum(counts) / (present * count) if count else 1.0 for count in counts)
     factors = [float(class_weight.get(label.item() if isinstance(label, np.generic) else label, 1.0)) for label in classes]
     if not all(np.isfinite(factor) and factor >= 0 for factor in factors):
         raise ValueError(f"class_weight = {class_weight!r}; expected finite factors ≥ 0.")

@@ -40,7 +40,7 @@ class Learning(Updating):
                 raise ValueError("sample_weight is zero for every point: nothing to learn from. "
                                  "Give some point a positive weight.")
             kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
-            return self._first(X, labels, merge_classes(None, labels), kernel, (0, 0), sample_weight, ids)
+            return self._first(X, labels, merge_classes(None, labels), kernel, (0, 0, (0, 0)), sample_weight, ids)
 
     def partial_fit(
         self,
@@ -196,6 +196,11 @@ class Looking(Updating):
         return self._held.weight.copy()
 
     @property
+    def n_discarded_(self) -> int:
+        "Points that `reserve_width` has let go; while it is 0 the model stands for all it has learned."
+        return int(self._held.discarded.sum())
+
+    @property
     def n_support_(self) -> Index:
         "Support vectors of each class."
         a = self._held.state.a[self.support_]
@@ -215,9 +220,11 @@ class IncrementalSVC(ClassifierMixin, Learning, Correcting, Looking):
         class_weight: dict | str | None = None,  # factors on C by class, or "balanced"
         cache_size: float = 1000,                # MB of kernel rows to keep
         verbose: bool = False,                   # show a progress bar
+        reserve_width: float | None = None,      # discard reserve points with g at or above it; None keeps all
     ):
         self.C, self.kernel, self.gamma, self.degree, self.coef0 = C, kernel, gamma, degree, coef0
         self.class_weight, self.cache_size, self.verbose = class_weight, cache_size, verbose
+        self.reserve_width = reserve_width
 
     def __sklearn_tags__(self):
         "Two classes; kernel values in place of points if precomputed."

@@ -8,6 +8,7 @@ __all__ = ['Posed', 'Following', 'Updating']
 # %% ../../nbs/estimators/03b_updates.ipynb #8900a1db
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,13 @@ class Posed(HeldEstimator):
         classes: np.ndarray,  # (1,) or (2,) sorted
         everyone: Array,      # (n,) signs of all points once the update is done, for "balanced"
         C: float,             # cost of a margin error
+        gone: Array | None = None,  # (2,) discarded points of sign −1 and +1, by default those of the model
     ) -> Array:               # (m,)
         "u = C · sample weight · class weight."
         if not (isinstance(C, (int, float, np.number)) and np.isfinite(C) and C > 0):
             raise ValueError(f"C = {C!r}; expected a positive, finite number. For a hard margin try 1e5.")
-        minus, plus = class_factors(self.class_weight, classes, everyone)
+        gone = self._held.discarded if gone is None else gone
+        minus, plus = class_factors(self.class_weight, classes, everyone, gone)
         return C * weight * np.where(a > 0, plus, minus)
 
     def _bounds_without(
@@ -51,6 +54,15 @@ class Posed(HeldEstimator):
     def _parameters(self) -> dict:
         "What an update depends on; reading it is quicker than `get_params`."
         return {name: getattr(self, name) for name in ("C", "kernel", "gamma", "degree", "coef0", "class_weight")}
+
+    def _width(self) -> float:
+        "`reserve_width`, checked; infinite where every point is kept."
+        width = self.reserve_width
+        if width is None: return np.inf
+        if isinstance(width, bool) or not isinstance(width, Real) or not width > 0:
+            raise ValueError(f"reserve_width = {width!r}; expected a number > 0, or None to keep every point. "
+                             "Nothing was changed.")
+        return float(width)
 
     def _check_fixed(self) -> None:
         "The kernel is fixed by `fit`: parameters of it that were set anew since are refused."
@@ -87,12 +99,14 @@ class Following(Posed):
         note: Callable[[], None] = lambda: None,  # what else to note when it is whole
     ) -> Iterator[Event]:
         "An update of the points held as they are now."
-        return self._follow_from(self._held, self._held.version, change, names, weight, classes, note)
+        width = self._width()
+        return self._follow_from(self._held, self._held.version, width, change, names, weight, classes, note)
 
     def _follow_from(
         self,
         held: Held,           # as when the update was prepared
         version: int,         # of the points held then
+        width: float,         # points in reserve from this g on are let go
         change: Change,       # and on as in `_follow`
         names: list,
         weight: Array,
@@ -107,8 +121,10 @@ class Following(Posed):
             "What the estimator notes when the update is whole."
             nonlocal done
             note()
+            learned = self._parameters()
+            held.discard(width)
             if isinstance(held.state.rows.kernel, Gram): self.n_features_in_ = len(held.serial)
-            self.classes_, self.n_events_, self._learned, done = classes, count, self._parameters(), True
+            self.classes_, self.n_events_, self._learned, done = classes, count, learned, True
         try:
             for event in held.update(change, names, weight, commit, partial(self._begin, change, classes)):
                 count += event.kind is not Kind.END
@@ -170,7 +186,7 @@ class Updating(Following):
             if classes is not None: known = merge_classes(known, np.asarray(classes))
             labels = check_labels(y, len(X), known)
             kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X) if new else self._held.state.rows.kernel
-            start = (0, 0) if new else (self._held.next, self._held.unused)
+            start = (0, 0, (0, 0)) if new else (self._held.next, self._held.unused, self._held.discarded)
             return self._first(X, labels, merge_classes(known, labels), kernel, start, sample_weight, ids)
 
     def _first(
@@ -179,25 +195,30 @@ class Updating(Following):
         labels: np.ndarray,      # (n,) checked
         classes: np.ndarray,     # (1,) or (2,) sorted
         kernel: Any,             # by `make_kernel`
-        start: tuple[int, int],  # first serial and first unused number, to go on counting
+        start: tuple,            # first serial, first unused number and discarded points, to go on counting
         sample_weight: Any,      # (n,) factors ≥ 0 on C, or None
         ids: Any,                # n unique hashables, or None
     ) -> "Updating":             # itself
         "Solve for the first data, and only then become that model."
-        n, weight = len(X), check_weights(sample_weight, len(X))
+        n, weight, reserve = len(X), check_weights(sample_weight, len(X)), self._width()
         if not self.cache_size > 0:
             raise ValueError(f"cache_size = {self.cache_size!r}; "
                              "expected MB > 0, for example 1000.")
         width = X.shape[1]
         if isinstance(kernel, Gram): X = first_gram(kernel, X)
         held = Held(kernel, X.shape[1], self.cache_size * 1e6, n + n // 8 + 64)
-        (held.next, held.unused), state, a = start, held.state, signs(labels, classes)
-        names = held.new_names(ids, n)
-        u = self._bounds(weight, a, classes, a, self.C)
+        held.next, held.unused, held.discarded = *start[:2], np.array(start[2])
+        names, state, a = held.new_names(ids, n), held.state, signs(labels, classes)
+        u = self._bounds(weight, a, classes, a, self.C, held.discarded)
         state.sample, state.a, state.u, state.p = state.rows.append(X), a, u, np.ones(n)
         state.alpha, state.g, state.status = np.zeros(n), -np.ones(n), np.zeros(n, np.int8)
         count = self._run(solve(state))
         held.enlist(names, weight)
+        held.discard(reserve)
+        if 2 * len(held.serial) < n:
+            state.rows.shrink()
+            state.ready = False
+        if isinstance(kernel, Gram): width = len(held.serial)
         learned = self._parameters()
         with uninterrupted():
             self._held, self.classes_, self.n_events_, self._learned, self.n_features_in_ = held, classes, count, learned, width
