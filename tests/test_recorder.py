@@ -126,9 +126,9 @@ def test_an_update_without_events_has_one_frame():
     assert tape.moving.tolist() == [60] and tape.frames[0].status[60] == Status.RESERVE
     idle = model.ids_[model.status_ == Status.RESERVE][0]
     tape = recorded(model, formula, remove=[idle])
-    assert len(tape) == 1 and tape.sentence(-1) == f"Point {idle} is to go, and its coefficient is 0 already, and nothing has to move."
+    assert len(tape) == 1 and tape.sentence(-1) == f"Point {idle} is to go; its coefficient is 0 already, and nothing has to move."
     tape = recorded(model, formula)
-    assert len(tape) == 1 and len(tape.moving) == 0 and tape.sentence(0).startswith("Points to add: 0")
+    assert len(tape) == 1 and len(tape.moving) == 0 and tape.sentence(0).startswith("To add: 0")
 
 
 def test_a_bias_that_only_reserve_points_hold():
