@@ -32,6 +32,7 @@ def plot_levels(
     "Boundary and margins of a decision function over the axes' present limits."
     h, v = np.meshgrid(np.linspace(*ax.get_xlim(), 150), np.linspace(*ax.get_ylim(), 150))
     f = decision(np.column_stack([h.ravel(), v.ravel()])).reshape(h.shape)
+    if not any(f.min() < level < f.max() for level in (-1, 0, 1)): return ax
     ax.contour(h, v, f, levels=[-1, 0, 1], colors="black", linewidths=[0.8, 1.4, 0.8],
                linestyles=["dashed", "solid", "dashed"])
     return ax

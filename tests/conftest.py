@@ -1,5 +1,5 @@
-"The repository's root on the path, a numba cache of our own, and one built site for all who look at it."
-import os, sys, tempfile, warnings
+"The repository's root on the path, a numba cache of our own, one built site for all who look at it, and a browser to look with."
+import os, shutil, sys, tempfile, warnings
 from pathlib import Path
 
 import pytest
@@ -20,3 +20,18 @@ def site(tmp_path_factory) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Sphinx's notes to the authors of its extensions
         return docs.build(tmp_path_factory.mktemp("site") / "html")
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    "Chromium, for one module: longer, and playwright's event loop would disturb the notebook runner's."
+    from playwright.sync_api import sync_playwright
+    with sync_playwright() as play:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        chromium = play.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield chromium
+        chromium.close()

@@ -1,14 +1,13 @@
 "The built site: complete, self-contained, and alive in a browser."
-import re, shutil
+import re
 from html.parser import HTMLParser
 
 import pytest
 
+from conftest import needs_browser
 from tools.docs import bare
 from tools.notebooks import NBS, notebooks
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)")
 LOADING = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 
 
@@ -51,16 +50,6 @@ def test_links_between_pages_arrive(site, pages):
             target = (site / name).parent.joinpath(path).resolve() if path else site / name
             assert target.exists(), f"{name} links to {link}"
             if anchor and target.suffix == ".html": assert anchor in pages[target.relative_to(site)].ids, f"{name}: {link}"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-    with sync_playwright() as play:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        chromium = play.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
