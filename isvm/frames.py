@@ -34,8 +34,8 @@ def plot_dots(
     k = frame.event.point if frame.event else -1
     if k >= 0:
         ax.scatter(*at[k], s=190, facecolors="none", edgecolors="black", linewidths=1.3, zorder=4)
-        ax.annotate(recording.ids[k], at[k], (9, 6), textcoords="offset points", weight="bold", zorder=5,
-                    bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8})
+        ax.annotate(recording.ids[k], at[k], (9, 6), textcoords="offset points", weight="bold",
+                    zorder=5, bbox={"pad": 1, "color": "white", "alpha": 0.8})
     return ax
 
 # %% ../nbs/frames.ipynb #8103340f
@@ -60,9 +60,10 @@ def plot_data(
     ax.set(xlim=span(x1), ylim=span(x2), xlabel="$x_1$", ylabel="$x_2$")
     plot_levels(ax, lambda points: recording.decision(i, points))
     ax.scatter(*waiting.T, s=22, c=COLOURS[Status.RESERVE], marker="x", linewidths=0.9)
-    names = {Status.RESERVE: "reserve", Status.MARGIN: "margin", Status.ERROR: "error", Status.ADDED: "moving"}
-    keys = [Line2D([], [], linestyle="", marker="o", color=COLOURS[s], label=name) for s, name in names.items()]
-    ax.legend(handles=keys, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, handletextpad=0.1)
+    keys = [Line2D([], [], linestyle="", marker="o", color=COLOURS[s], label=name)
+            for s, name in zip(Status, ("reserve", "margin", "error", "moving"))]
+    ax.legend(handles=keys, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4,
+              handletextpad=0.1)
     return plot_dots(ax, recording.X, recording, i)
 
 # %% ../nbs/frames.ipynb #09d76e3b
@@ -90,10 +91,11 @@ def plot_frame(
 ) -> tuple[Axes, Axes, Axes]:       # the same axes
     "One frame: the data, every coefficient, every margin."
     data, above, below = axes
-    frame, u, highest, x = recording.frames[i], recording.u, recording.alphas.max(), np.arange(len(recording.u))
+    frame, u, highest = recording.frames[i], recording.u, recording.alphas.max()
     near = highest == 0 or highest > u.max() / 3
     top = u.max() if near else 1.2 * highest
     plot_data(data, recording, i, waiting)
+    x = np.arange(len(u))
     above.hlines(u, x - 0.5, x + 0.5, color="black", linewidth=0.8, linestyle="dashed")
     plot_values(above, frame.alpha, recording, i)
     above.set(ylim=(-0.08 * top, 1.24 * top), ylabel="$\\alpha_i$")

@@ -20,13 +20,15 @@ from .recorder import Recording, record
 
 # %% ../nbs/widgets.ipynb #fc436237
 try:
-    import ipywidgets
+    from ipywidgets import HTML, Button, Dropdown, FloatLogSlider, HBox, Image, IntSlider, Play, VBox
+    from ipywidgets import link
     from matplotlib.figure import Figure
 
     from isvm.frames import frame_axes, plot_frame
 except ImportError as error:
-    raise ImportError(f"isvm.widgets cannot be imported: {error}. It draws in notebooks, which the library itself "
-                      "does not need. Run `pip install ipywidgets matplotlib`, then restart the kernel.") from error
+    raise ImportError(
+        f"isvm.widgets cannot be imported: {error}. It needs packages the library itself does not. "
+        "Run `pip install ipywidgets matplotlib`, then restart the kernel.") from error
 
 # %% ../nbs/widgets.ipynb #2d901195
 def fresh(
@@ -52,7 +54,8 @@ def recorded(
 ) -> Recording:       # the update
     "One row of the data joins or leaves the others."
     model = fresh(X, y, held, C, gamma)
-    return record(model, remove=[row]) if row in held else record(model, X[[row]], y[[row]], ids=[row])
+    if row in held: return record(model, remove=[row])
+    return record(model, X[[row]], y[[row]], ids=[row])
 
 # %% ../nbs/widgets.ipynb #c981abbd
 def png(
@@ -76,13 +79,18 @@ def check_rows(
     "What a `Stepper` is to show, or a `ValueError` that says what to mend."
     X = check_points(X)
     if X.shape[1] != 2:
-        raise ValueError(f"X has {X.shape[1]} features, but the data are drawn in the plane. Pick 2 columns.")
+        raise ValueError(f"X has {X.shape[1]} features, but the data are drawn in the plane. "
+                         "Pick 2 columns.")
     labels = check_labels(y, len(X), None)
     classes = merge_classes(None, labels).tolist()
-    if len(classes) != 2: raise ValueError(f"y holds the classes {classes}; expected 2. Add points of the other class.")
+    if len(classes) != 2:
+        raise ValueError(f"y holds the classes {classes}; expected 2. Add points of the other one.")
     rows = set(range(len(X) - 1) if held is None else held)
-    wrong = [row for row in rows if isinstance(row, (bool, np.bool_)) or row not in range(len(X))]
-    if wrong: raise ValueError(f"held names {wrong[:5]}, but X has rows 0 to {len(X) - 1}. Pass row numbers.")
+    mask = (bool, np.bool_)
+    wrong = [row for row in rows if isinstance(row, mask) or row not in range(len(X))]
+    if wrong:
+        raise ValueError(f"held names {wrong[:5]}, but X has rows 0 to {len(X) - 1}. "
+                         "Pass row numbers.")
     return X, labels, sorted(int(row) for row in rows)
 
 # %% ../nbs/widgets.ipynb #73b9d635
@@ -92,7 +100,8 @@ def choices(
 ) -> list[tuple[str, int]]:  # what the list shows, and the row it stands for
     "Every row, as something to add or to remove."
     order = sorted(range(len(a)), key=lambda row: (row in held, row))
-    return [(f"{'remove' if row in held else 'add'} {row} {'■' if a[row] > 0 else '●'}", row) for row in order]
+    return [(f"{'remove' if row in held else 'add'} {row} {'■' if a[row] > 0 else '●'}", row)
+            for row in order]
 
 # %% ../nbs/widgets.ipynb #0b17f461
 NARROW = {"description_width": "initial"}
@@ -101,25 +110,26 @@ NARROW = {"description_width": "initial"}
 def log_slider(
     name: str,                   # shown beside it
     value: float,                # to start from, > 0
-) -> ipywidgets.FloatLogSlider:  # acts when it is let go
+) -> FloatLogSlider:  # acts when it is let go
     "A logarithmic slider that can hold the value given."
     if not (np.isfinite(value) and value > 0):
-        raise ValueError(f"{name} = {value!r}; expected a positive, finite number, for example 1.0.")
-    power = np.log10(value)
-    return ipywidgets.FloatLogSlider(value=value, min=min(-2, np.floor(power)), max=max(3, np.ceil(power)), step=0.1,
-                                     description=name, style=NARROW, readout_format=".3g", continuous_update=False)
+        raise ValueError(f"{name} = {value!r}; expected a positive, finite number. Try 1.0.")
+    low, high = min(-2, np.floor(np.log10(value))), max(3, np.ceil(np.log10(value)))
+    return FloatLogSlider(value=value, min=low, max=high, step=0.1, readout_format=".3g",
+                          description=name, style=NARROW, continuous_update=False)
 
 # %% ../nbs/widgets.ipynb #09dad940
 def button(
     text: str,           # on it
     icon: str,           # on it, a name of Font Awesome
     tip: str,            # shown when the pointer rests on it
-) -> ipywidgets.Button:  # a small one
+) -> Button:  # a small one
     "A button with a word or an icon."
-    return ipywidgets.Button(description=text, icon=icon, tooltip=tip, layout={"width": "70px" if text else "44px"})
+    width = "70px" if text else "44px"
+    return Button(description=text, icon=icon, tooltip=tip, layout={"width": width})
 
 # %% ../nbs/widgets.ipynb #8e04dbb7
-class Stepper(ipywidgets.VBox):
+class Stepper(VBox):
     "Controls to walk through an update of an RBF machine in the plane, event by event."
 
     def __init__(
@@ -133,29 +143,31 @@ class Stepper(ipywidgets.VBox):
         self.X, self.y, self.held = check_rows(X, y, held)
         self.recording: Recording | None = None
         self.C, self.gamma = log_slider("C", C), log_slider("γ", gamma)
-        self.point = ipywidgets.Dropdown(options=self._choices(), description="point", style=NARROW)
+        self.point = Dropdown(options=self._choices(), description="point", style=NARROW,
+                              layout={"width": "170px"})
         self.keep = button("keep", "", "Make this update last, and go on from there")
-        self.back, self.forth = (button("", f"step-{way}", f"One event {way}") for way in ("backward", "forward"))
-        self.play = ipywidgets.Play(interval=900, show_repeat=False)
-        self.slider = ipywidgets.IntSlider(description="event", style=NARROW, layout={"width": "440px"})
-        self.picture = ipywidgets.Image(format="png", layout={"width": "100%", "max_width": "990px"})
-        self.sentence = ipywidgets.HTML(layout={"min_height": "3em"}, style={"font_size": "15px"})
-        rows = [self.point, self.keep, self.C, self.gamma], [self.back, self.play, self.forth, self.slider]
-        boxes = [ipywidgets.HBox(row, layout={"flex_flow": "row wrap"}) for row in rows]
+        self.back = button("", "step-backward", "One event backward")
+        self.forth = button("", "step-forward", "One event forward")
+        self.play = Play(interval=900, show_repeat=False)
+        self.slider = IntSlider(description="event", style=NARROW, layout={"width": "440px"})
+        self.picture = Image(format="png", layout={"width": "100%", "max_width": "990px"})
+        self.sentence = HTML(layout={"min_height": "3em"}, style={"font_size": "15px"})
+        self.walking = [self.back, self.play, self.forth, self.slider]
+        rows = [self.point, self.keep, self.C, self.gamma], self.walking
+        boxes = [HBox(row, layout={"flex_flow": "row wrap"}) for row in rows]
         super().__init__([*boxes, self.picture, self.sentence])
-        self.point.layout.width = "170px"
         self._connect()
         self.compute()
 
     def compute(self) -> None:
         "Record the update that the controls ask for, and show its first frame."
-        failed = ""
-        try: self.recording = recorded(self.X, self.y, self.held, self.point.value, self.C.value, self.gamma.value)
+        row, C, gamma, failed = self.point.value, self.C.value, self.gamma.value, ""
+        try: self.recording = recorded(self.X, self.y, self.held, row, C, gamma)
         except (ValueError, ArithmeticError) as error:
             if self.recording is None: raise  # there is no picture to leave in place
             failed = f"<b>Nothing was recorded.</b> {escape(str(error), quote=False)}"
         self.play.playing = False
-        for control in (self.keep, self.back, self.play, self.forth, self.slider): control.disabled = bool(failed)
+        for control in (self.keep, *self.walking): control.disabled = bool(failed)
         if failed: self.sentence.value = failed
         elif self.slider.value: self.slider.value = 0  # which draws
         else: self.draw()
@@ -163,9 +175,10 @@ class Stepper(ipywidgets.VBox):
 
     def draw(self) -> None:
         "Show the frame the slider stands at, and say what has happened there."
-        i, last = self.slider.value, len(self.recording) - 1
-        self.picture.value = png(self.recording, i, np.delete(self.X, self.recording.ids, axis=0))
-        self.sentence.value = f"<b>{i} of {last}</b>&ensp;{escape(self.recording.sentence(i), quote=False)}"
+        i, recording = self.slider.value, self.recording
+        text = escape(recording.sentence(i), quote=False)
+        self.picture.value = png(recording, i, np.delete(self.X, recording.ids, axis=0))
+        self.sentence.value = f"<b>{i} of {len(recording) - 1}</b>&ensp;{text}"
 
     def accept(self) -> None:
         "Let the row added or removed stay so, and propose the next."
@@ -180,11 +193,13 @@ class Stepper(ipywidgets.VBox):
 
     def _connect(self) -> None:
         "Let every control act."
-        ipywidgets.link((self.play, "value"), (self.slider, "value"))
+        link((self.play, "value"), (self.slider, "value"))
         self.slider.observe(lambda _: self.draw(), "value")
-        for control in (self.point, self.C, self.gamma): control.observe(lambda _: self.compute(), "value")
-        for control, way in ((self.back, -1), (self.forth, 1)): control.on_click(lambda _, way=way: self._step(way))
+        for control in (self.point, self.C, self.gamma):
+            control.observe(lambda _: self.compute(), "value")
         self.keep.on_click(lambda _: self.accept())
+        self.back.on_click(lambda _: self._step(-1))
+        self.forth.on_click(lambda _: self._step(1))
 
     def _step(self, way: int) -> None:
         "One frame on or back, as far as there are any."
