@@ -219,6 +219,7 @@ def test_in_jupyterlab_the_control_steps_and_plays(lab, browser, stepper, tmp_pa
     reads(stepper.recording, 10)
     page.locator(".widget-play button").first.click()
     reads(stepper.recording, 12)  # it plays on by itself, and stops
+    page.locator(".widget-html-content").scroll_into_view_if_needed()
     page.screenshot(path=tmp_path / "stepping.png")
 
     for row in (2, 29):  # nothing has to move; then a path again
