@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 
 from histories import KERNELS, KINDS, Walk, differing, snapshot
 from isvm import IncrementalSVC
-from isvm.geometry import span_bound, squared_span, squared_spans
+from isvm.geometry import span_errors, squared_span, squared_spans
 
 
 def distances(K, S):
@@ -62,7 +62,7 @@ def test_one_margin_point():
     X = np.array([[0.0], [1.0], [1.2]])
     model = IncrementalSVC(gamma=1.0).fit(X, [0, 1, 1], sample_weight=[1.0, 0.4, 1.0])
     assert assert_identity(model, np.exp(-((X - X.T) ** 2))) == 1
-    assert np.isinf(squared_spans(model)[2]) and span_bound(model)[2]
+    assert np.isinf(squared_spans(model)[2]) and span_errors(model)[2]
 
 
 def test_an_empty_margin_promises_nothing():
@@ -70,8 +70,8 @@ def test_an_empty_margin_promises_nothing():
     for y, C in (([0, 0, 0, 0], 1.0), ([0, 1, 0, 1], 0.05)):
         model = IncrementalSVC(C=C, gamma=1.0).fit(X, y)
         assert assert_identity(model, np.exp(-((X - X.T) ** 2))) == 0
-        assert np.isinf(squared_spans(model)).all() and span_bound(model).all()
-    assert squared_spans(model.unlearn(model.ids_)).shape == span_bound(model).shape == (0,)
+        assert np.isinf(squared_spans(model)).all() and span_errors(model).all()
+    assert squared_spans(model.unlearn(model.ids_)).shape == span_errors(model).shape == (0,)
 
 
 def test_three_points_span_a_plane_and_twins_lie_on_it():
@@ -91,7 +91,7 @@ def test_a_path_without_events_costs_alpha_times_the_square():
     side, seen = np.where(y == 1, 1.0, -1.0), set()
     for C in (0.3, 3.0, 30.0):
         model = IncrementalSVC(C=C, gamma=0.7).fit(X, y)
-        spans, g, alpha, claimed = squared_spans(model), model.margins_, model.alpha_, span_bound(model)
+        spans, g, alpha, claimed = squared_spans(model), model.margins_, model.alpha_, span_errors(model)
         np.testing.assert_allclose(model.leave_one_out().linear, g - alpha * spans, atol=1e-8)
         for c in range(100):
             copy = pickle.loads(pickle.dumps(model)).unlearn([c])
@@ -107,7 +107,7 @@ def test_the_model_is_only_read():
     X, y = make_moons(60, noise=0.3, random_state=0)
     model = IncrementalSVC(C=5.0, gamma=0.7).fit(X, y)
     before, blob = snapshot(model), pickle.dumps(model)
-    squared_spans(model), span_bound(model)
+    squared_spans(model), span_errors(model)
     assert differing(before, snapshot(model)) == [] and pickle.dumps(model) == blob
     model.partial_fit(X[:3] + 0.1, y[:3])
     assert model.kkt_residual() <= 1e-9
@@ -128,7 +128,7 @@ def test_points_that_have_just_landed_in_reserve():
 def test_refusals():
     X, y = make_moons(40, noise=0.3, random_state=0)
     with pytest.raises(NotFittedError): squared_spans(IncrementalSVC())
-    with pytest.raises(NotFittedError): span_bound(IncrementalSVC())
+    with pytest.raises(NotFittedError): span_errors(IncrementalSVC())
     model = IncrementalSVC(C=5.0, gamma=0.7).fit(X, y)
     watching = model.steps(remove=model.ids_[:10])
     next(watching)

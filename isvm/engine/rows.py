@@ -200,14 +200,16 @@ class Rows:
         self.K = grown(self.K, h, rows)
         self.owner, self.filled, self.used = (grown(v, h, rows) for v in (self.owner, self.filled, self.used))
 
-    def _room(self) -> int:
-        "A free row of the table, the longest unused one if none is free."
+    def _room(self, j: int) -> int:
+        "A row for sample j, nothing of it filled; the longest unused one if none is free."
         self._extend(self.front)
-        if self.held < len(self.K):
-            self.held += 1
-            return self.held - 1
-        at = self.front + int(np.argmin(self.used[self.front:self.held]))
-        self.place[self.owner[at]] = -1
+        at = self.held
+        if at == len(self.K):
+            at = self.front + int(np.argmin(self.used[self.front:self.held]))
+            self.place[self.owner[at]] = -1
+        self.filled[at] = 0
+        self.owner[at], self.used[at], self.place[j] = j, self.clock, at
+        self.held = max(self.held, at + 1)
         return at
 
     def _complete(self, places: Index) -> None:
@@ -234,9 +236,7 @@ class Rows:
         self.used[self.place[samples][self.place[samples] >= 0]] = self.clock
         missing = np.unique(samples[self.place[samples] < 0])
         room = len(self.K) - self.front - np.count_nonzero(self.place[samples] >= 0)
-        for j in missing[:max(room, 0)]:
-            at = self._room()
-            self.owner[at], self.filled[at], self.used[at], self.place[j] = j, 0, self.clock, at
+        for j in missing[:max(room, 0)]: self._room(j)
         held = self.place[samples] >= 0
         places = self.place[samples[held]]
         short = places[self.filled[places] < self.n]
@@ -254,9 +254,8 @@ class Rows:
         "Take rows over from somebody who has computed them, as many as there is room for."
         for j, i in zip(samples, at):
             if self.place[j] >= 0 or self.held == len(self.K): continue
-            place = self._room()
-            self.owner[place], self.filled[place], self.place[j] = j, self.n, place
-            self.K[place, :self.n] = K[i]
+            place = self._room(j)
+            self.K[place, :self.n], self.filled[place] = K[i], self.n
 
     def row(
         self,
@@ -264,9 +263,7 @@ class Rows:
     ) -> Array:   # (n,) its kernel row, a view into the table
         "One kernel row, from the table or computed into it."
         at = self.place[j]
-        if at < 0:
-            at = self._room()
-            self.owner[at], self.filled[at], self.place[j] = j, 0, at
+        if at < 0: at = self._room(j)
         start, n = self.filled[at], self.n
         if start < n:
             self.K[at, start:n] = self.block(slice(start, n), slice(j, j + 1))[:, 0]
