@@ -610,7 +610,6 @@ def test_refused_while_steps_are_open():
     assert len(model.ids_) == 46 and model.kkt_residual() <= 1e-9
 
 
-@pytest.mark.xfail(strict=True, reason="KNOWN BUG in IncrementalSVC._bounds_without: it reads C and class_weight as set, not as learned")
 @pytest.mark.parametrize("learned, later", [("balanced", dict(C=5.0)), ("balanced", dict(class_weight=None)), (None, dict(class_weight="balanced"))])
 def test_parameters_set_but_not_yet_learned_do_not_count(learned, later):
     "As for `decision_function`: the model is the one that was learned, until the next update."

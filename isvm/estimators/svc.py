@@ -19,7 +19,7 @@ from .common import Steps, check_gram, kept_on_error
 from .files import load_svc, save_svc
 from .labels import check_labels, check_weights, merge_classes, signs
 from .updates import Updating
-from ..loo import LeaveOneOut, leave_one_out
+from ..loo import LeftOut, leave_one_out
 
 # %% ../../nbs/estimators/04_svc.ipynb #cb0c7638
 class Learning(Updating):
@@ -171,18 +171,9 @@ class Looking(Updating):
         self,
         ids: Iterable | None = None,  # points to leave out, one at a time; all by default
         errors_only: bool = False,    # only who is wrong: faster, margins unknown where a path was cut short
-    ) -> LeaveOneOut:                 # margins, decisions, errors, error_rate, paths, …
+    ) -> LeftOut:                     # margins, decisions, errors, error_rate, paths, …
         "What the model would say of each point, had it never seen it; exact, and the model stays as it is."
-        check_is_fitted(self)
-        held, state, n = self._held, self._held.state, len(self._held.serial)
-        held.check_idle(held.version)
-        if n < 2 or len(np.unique(state.a)) < 2:
-            raise ValueError(f"The model holds {n} point(s) of {len(np.unique(state.a))} class(es): to leave one out it "
-                             "needs points of two classes. Learn some first.")
-        at = np.arange(n) if ids is None else held.positions(ids)
-        balanced = isinstance(self.class_weight, str)
-        return leave_one_out(state, at, self.ids_[at], self.labels_[at], self._bounds_without if balanced else None,
-                             errors_only, self.verbose)
+        return leave_one_out(self, ids, errors_only)
 
     @property
     def labels_(self) -> np.ndarray:

@@ -47,7 +47,8 @@ class Posed(HeldEstimator):
     ) -> Array:     # (n,)
         "u of everyone if point c were not there; its own stays."
         held, a = self._held, self._held.state.a
-        bounds = self._bounds(held.weight, a, self.classes_, np.delete(a, c), self.C)
+        minus, plus = class_factors(self._learned["class_weight"], self.classes_, np.delete(a, c), held.discarded)
+        bounds = self._learned["C"] * held.weight * np.where(a > 0, plus, minus)
         bounds[c] = held.state.u[c]
         return bounds
 
