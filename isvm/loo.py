@@ -107,9 +107,10 @@ def first_segment(
     alpha_g: Array,  # (pieces + 1, 2) α_c and g_c along a path
 ) -> float:          # g_c at α_c = 0; nan if the path stopped before it moved
     "Where g would end if no event came (linear response)."
+    if alpha_g[0, 0] == 0.0: return float(alpha_g[0, 1])
     alpha, g = alpha_g.T
     moved = np.flatnonzero(alpha[:-1] - alpha[1:] > 1e-9 * alpha[0])
-    if len(moved) == 0: return float(g[0]) if alpha[0] == 0.0 else np.nan
+    if len(moved) == 0: return np.nan
     i = moved[0]
     return float(g[i] - alpha[i] * (g[i + 1] - g[i]) / (alpha[i + 1] - alpha[i]))
 

@@ -176,7 +176,8 @@ class Rows:
         "Two rows of the table change places."
         if i == j: return
         n = self.n
-        self.K[[i, j], :n] = self.K[[j, i], :n]
+        spare = self.K[i, :n].copy()
+        self.K[i, :n], self.K[j, :n] = self.K[j, :n], spare
         for v in (self.owner, self.filled, self.used): v[i], v[j] = v[j], v[i]
         self.place[self.owner[i]], self.place[self.owner[j]] = i, j
 
