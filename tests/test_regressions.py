@@ -179,3 +179,10 @@ def test_c_set_by_hand_never_mixes_with_the_old_one():
     model = IncrementalSVC(C=10.0, gamma=1.0).fit(LINE[:4], SIDES[:4]).set_params(C=1.0).partial_fit(LINE[4:], SIDES[4:])
     afresh = IncrementalSVC(C=1.0, gamma=1.0).fit(LINE, SIDES)
     np.testing.assert_allclose(model.decision_function(LINE), afresh.decision_function(LINE), atol=1e-8)
+
+
+def test_points_far_from_the_origin_can_lose_all_their_weight():
+    "A margin point whose bound closes may keep any margin; settling must not wait for it to vanish."
+    X = np.array([[251460.4421867866, -264209.72658260376], [1280845.3008865642, 209800.23430607942]])
+    model = IncrementalSVC(C=0.001, kernel="linear").fit(X, [1, 0]).reweight([0, 1], [0.0, 0.0])
+    assert model.kkt_residual() <= 1e-9 and (model.alpha_ == 0).all()

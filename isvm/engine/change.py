@@ -88,7 +88,7 @@ def restore(
         rows.n, rows.root_max, touched, rows.X[touched], rows.root[touched], squares = record
         if squares is not None: rows.squares[touched] = squares
     for name, value in saved.items(): setattr(state, name, value)
-    state.ready, state.saved = False, None
+    rows.median, state.ready, state.saved = None, False, None
 
 # %% ../../nbs/engine/12_change.ipynb #1b504f7b
 def repin(

@@ -80,15 +80,18 @@ class Rows:
     @property
     def typical(self) -> float:
         "Median of the K_ii that are not 0, which no outlier moves; 1 if there are none."
-        root = self.root[:self.n]
-        root = root[root > 0]
-        return float(np.median(root)) ** 2 if len(root) else 1.0
+        if self.median is None:
+            root = self.root[:self.n]
+            root = root[root > 0]
+            self.median = float(np.median(root)) ** 2 if len(root) else 1.0
+        return self.median
 
     def clear(self) -> None:
         "Forget every kernel row; samples stay."
         capacity = len(self.X)
         rows = int(np.clip(self.budget // (8 * max(capacity, 1)), 8, max(capacity, 8)))
         self.K, self.held, self.front, self.idle = np.empty((rows, capacity)), 0, 0, 0
+        self.median: float | None = None    # of the diagonal, once somebody has asked
         self.owner, self.filled, self.used = np.zeros((3, rows), np.intp)
         self.place, self.pins, self.behind = np.full(capacity, -1), np.zeros(capacity, np.intp), False
 
@@ -149,7 +152,7 @@ class Rows:
         if self.squares is not None: self.squares[new] = self.kernel.squares(X)
         self.place[new], self.pins[new], self.n = -1, 0, n + m
         self.root_max = max(self.root_max, self.root[new].max(initial=0.0))
-        self.behind = True
+        self.behind, self.median = True, None
         return np.arange(n, n + m)
 
     def remove(
@@ -169,7 +172,7 @@ class Rows:
             if self.place[j] >= 0: self.owner[self.place[j]] = j
             self.place[last] = -1
         np.minimum(self.filled[:self.held], last, out=self.filled[:self.held])
-        self.X[last], self.n = 0.0, last           # what was unlearned leaves no trace
+        self.X[last], self.n, self.median = 0.0, last, None    # what was unlearned leaves no trace
         if largest: self.root_max = float(self.root[:last].max(initial=0.0))
 
     def _swap(self, i: int, j: int) -> None:

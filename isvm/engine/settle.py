@@ -34,8 +34,9 @@ def violation(
     "How far resting points have slipped past 0, margin points from it, and aᵀα from r in units of a margin."
     slipped = np.where(state.u > 0, -SIDES[state.status] * state.g, 0.0).max(initial=0.0)
     if not len(state.margin): return float(slipped)
-    gap = abs(state.a @ state.alpha - state.r) * state.factor.shift
-    return float(max(slipped, gap, np.abs(state.g[state.margin]).max()))
+    gap = abs(state.a @ state.alpha - state.r) * state.rows.typical
+    S = state.margin[state.u[state.margin] > 0]
+    return float(max(slipped, gap, np.abs(state.g[S]).max(initial=0.0)))
 
 # %% ../../nbs/engine/11_settle.ipynb #0c510984
 def refactor(
