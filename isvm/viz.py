@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'MARKERS', 'plot_levels', 'plot_sets', 'plot_sizes', 'plot_estimates', 'plot_widths', 'plot_margins',
-           'plot_box', 'plot_moment', 'plot_path', 'plot_trajectories', 'plot_left_out']
+           'plot_box', 'plot_moment', 'plot_path', 'plot_trajectories', 'plot_left_out', 'plot_grid']
 
 # %% ../nbs/viz.ipynb #bdfeb6ef
 from collections.abc import Callable
@@ -227,4 +227,24 @@ def plot_left_out(
     ax.axhline(-1.0, color="black", linewidth=0.8, linestyle="dashed", zorder=1)
     ax.axhline(0.0, color="black", linewidth=0.8, zorder=1)
     ax.set(xlabel="$\\alpha_c$", ylabel="$g_c$")
+    return ax
+
+# %% ../nbs/viz.ipynb #67bb778c
+def plot_grid(
+    ax: Axes,       # where to draw
+    rates: Array,   # (gammas, Cs) error rates
+    Cs: Array,      # (Cs,) from left to right
+    gammas: Array,  # (gammas,) from bottom to top
+) -> Axes:          # the same axes
+    "Error rates over a grid of C and γ in percent; the first of the smallest is framed."
+    shade = np.log(rates + 1e-3)
+    name = lambda v: np.format_float_positional(v, 3, fractional=False, trim="-")
+    ax.imshow(shade, origin="lower", aspect="auto")
+    for (i, j), rate in np.ndenumerate(rates):
+        colour = "black" if shade[i, j] > (shade.min() + shade.max()) / 2 else "white"
+        ax.text(j, i, f"{100 * rate:.3g}", ha="center", va="center", fontsize=7, color=colour)
+    i, j = np.unravel_index(np.argmin(rates), rates.shape)
+    ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, edgecolor="white", linewidth=2.5))
+    ax.set(xticks=range(len(Cs)), xticklabels=[name(C) for C in Cs], xlabel="$C$",
+           yticks=range(len(gammas)), yticklabels=[name(gamma) for gamma in gammas], ylabel=r"$\gamma$")
     return ax

@@ -18,6 +18,7 @@ from isvm.engine.core import Outcome, PathError
 from isvm.engine.empty_margin import telling
 from isvm.engine.problem import Problem
 from isvm.engine.reference import reference_solve
+from isvm.model_choice import loo_grid
 
 
 def factors_of(class_weight, y):
@@ -456,17 +457,20 @@ def test_errors_only_does_not_believe_a_perturbed_path(monkeypatch):
 def test_linear_response_of_margin_points_is_one_division(kernel):
     "−α_c over the diagonal of ℛ, the inverse of the bordered matrix, wherever the first step has a length."
     checked = 0
-    for seed in range(12):
-        X, y, _ = draw("plain", 30, np.random.default_rng(seed))
+    for seed in range(30):
+        X, y, _ = draw("plain" if seed % 2 else "separable", [6, 30][seed % 3 > 0], np.random.default_rng(seed))
         (params, formula), a = KERNELS[kernel], np.where(y == 1, 1.0, -1.0)
-        model = IncrementalSVC(C=[0.3, 3.0, 30.0][seed % 3], **params).fit(X, y)
+        if len(set(y)) < 2: continue
+        model = IncrementalSVC(C=[0.3, 3.0, 30.0][seed // 3 % 3], **params).fit(X, y)
         S, Q = model._held.state.margin, a[:, None] * formula(X, X) * a
-        if len(S) < 3: continue
+        if len(S) < 2: continue
         bordered = np.block([[np.zeros((1, 1)), a[S][None]], [a[S][:, None], Q[np.ix_(S, S)]]])
         if np.linalg.cond(bordered) > 1e8: continue
-        result = model.leave_one_out()
-        np.testing.assert_allclose(result.linear[S], -model.alpha_[S] / np.diag(np.linalg.inv(bordered))[1:], rtol=1e-6)
-        checked += len(S)
+        result, diagonal = model.leave_one_out(), np.diag(np.linalg.inv(bordered))[1:]
+        for c, R_cc in zip(S, diagonal):
+            if result.paths[c][1, 0] > (1 - 1e-6) * model.alpha_[c]: continue
+            np.testing.assert_allclose(result.linear[c], -model.alpha_[c] / R_cc, rtol=1e-6)
+            checked += 1
     assert checked > 20
 
 
@@ -657,3 +661,25 @@ def test_a_progress_bar_for_those_who_ask(capsys):
     assert capsys.readouterr().err == ""
     np.testing.assert_array_equal(loud.leave_one_out().margins, want.margins)
     assert "40/40" in capsys.readouterr().err
+
+
+# ---- a grid ------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("params", [{}, dict(class_weight="balanced"), dict(class_weight={1: 3.0})], ids=str)
+def test_a_grid_in_any_order(params):
+    "Every cell as by training without each point; C may go up and down, and come twice."
+    Cs, gammas = [3.0, 0.1, 30.0, 3.0], (0.2, 2.0)
+    rates = loo_grid(PLAIN, SIDE, Cs, gammas, **params)
+    assert rates.shape == (2, 4)
+    for i, gamma in enumerate(gammas):
+        K = np.exp(-gamma * ((PLAIN[:, None] - PLAIN[None]) ** 2).sum(-1))
+        for j, C in enumerate(Cs):
+            margins, _ = by_training(K, SIDE, C, None, params.get("class_weight"))
+            assert np.abs(1 + margins).min() > 1e-7 and rates[i, j] == (margins < -1).mean()
+
+
+def test_a_grid_that_cannot_be():
+    with pytest.raises(ValueError, match="two classes"): loo_grid(PLAIN, np.ones(40), [1.0], [1.0])
+    with pytest.raises(ValueError, match="C = "): loo_grid(PLAIN, SIDE, [1.0, -1.0], [1.0])
+    with pytest.raises(ValueError, match="gamma"): loo_grid(PLAIN, SIDE, [1.0], [0.0])
+    assert loo_grid(PLAIN, SIDE, [1.0], []).shape == (0, 1)
