@@ -186,3 +186,11 @@ def test_points_far_from_the_origin_can_lose_all_their_weight():
     X = np.array([[251460.4421867866, -264209.72658260376], [1280845.3008865642, 209800.23430607942]])
     model = IncrementalSVC(C=0.001, kernel="linear").fit(X, [1, 0]).reweight([0, 1], [0.0, 0.0])
     assert model.kkt_residual() <= 1e-9 and (model.alpha_ == 0).all()
+
+
+def test_rounded_bounds_that_balance_leave_the_bias_in_the_middle():
+    "Balanced bounds of 12 and 10 equal points sum to the same, but not to the last bit: that bit tells no bias."
+    y = np.repeat([0, 1], [12, 10])
+    model = IncrementalSVC(C=1e5, kernel="linear", class_weight="balanced").fit(np.ones((2, 1)), [0, 1])
+    for label in y[1:-1]: model.partial_fit([[1.0]], [label])
+    assert abs(model.intercept_[0]) <= 1e-8

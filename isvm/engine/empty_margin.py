@@ -65,7 +65,7 @@ def telling(
     S = state.margin
     unit = np.abs(state.p).max(initial=0.0) or np.abs(state.g).max(initial=0.0)
     gap = abs(state.a @ state.alpha - state.r)    # no α on S is known better than that
-    tol = 1e-11 * alpha_unit(state, unit, S) + 1e-15 * state.alpha.max(initial=0.0) + 2 * gap
+    tol = 1e-11 * alpha_unit(state, unit, S) + 1e-15 * state.alpha.sum() + 2 * gap
     return S[(state.alpha[S] > tol) & (state.alpha[S] < state.u[S] - tol)]
 
 # %% ../../nbs/engine/07_empty_margin.ipynb #fa183e00
