@@ -15,7 +15,7 @@ import numpy as np
 
 from ..engine.batch import solve
 from ..engine.change import Change, uninterrupted
-from ..engine.core import Array, Event, Kind
+from ..engine.core import Array, Event, Index, Kind
 from ..engine.kernels import Gram, make_kernel
 from .common import HeldEstimator, check_gram, enter_gram, kept_on_error
 from .held import Held, first_gram
@@ -43,13 +43,13 @@ class Posed(HeldEstimator):
 
     def _bounds_without(
         self,
-        c: int,     # position of a point
-    ) -> Array:     # (n,)
-        "u of everyone if point c were not there; its own stays."
+        gone: Index | int,  # positions of points
+    ) -> Array:             # (n,)
+        "u of everyone if these points were not there; their own stay."
         held, a = self._held, self._held.state.a
-        minus, plus = class_factors(self._learned["class_weight"], self.classes_, np.delete(a, c), held.discarded)
+        minus, plus = class_factors(self._learned["class_weight"], self.classes_, np.delete(a, gone), held.discarded)
         bounds = self._learned["C"] * held.weight * np.where(a > 0, plus, minus)
-        bounds[c] = held.state.u[c]
+        bounds[gone] = held.state.u[gone]
         return bounds
 
     def _parameters(self) -> dict:
