@@ -88,6 +88,10 @@ class FoldModel(ClassifierMixin, BaseEstimator):
         "(m,) the class on whose side each point lies."
         return self.classes_[(X[:, 0] > 0).astype(int)]
 
+    def score(self, X: Array, y: np.ndarray) -> float:
+        "Share of right answers."
+        return float((self.predict(X) == y).mean())
+
 # %% ../nbs/karasuyama_takeuchi_2009/04_folds.ipynb #193bfaf6
 @dataclass(eq=False, repr=False)
 class Folds:
@@ -109,7 +113,7 @@ class Folds:
         scoring: str | Callable | None = None,  # name or scorer as in scikit-learn; accuracy by default
     ) -> Array:                                 # (k,) one score a fold
         "Scores by any measure of the answers; nothing is followed again."
-        scorer, model = get_scorer(scoring or "accuracy"), FoldModel(self.classes)
+        scorer, model = FoldModel.score if scoring is None else get_scorer(scoring), FoldModel(self.classes)
         return np.array([scorer(model, f[:, None], self.labels[at]) for at, f in zip(self.tests, self.test_decisions)])
 
     @property
@@ -148,7 +152,7 @@ def k_fold(
     "Exact cross-validation of a fitted model, fold by fold in one path each; the model stays as it is."
     at, bounds = who_leaves(model, ids)
     state, n = model._held.state, len(model._held.serial)
-    get_scorer(scoring or "accuracy")
+    if scoring is not None: get_scorer(scoring)               # an unknown name is refused before the first path
     pairs = check_folds(cv, model.labels_[at], groups)
     folds = [(at[np.delete(np.arange(len(at)), train)], at[test]) for train, test in pairs]
     for i, (gone, _) in enumerate(folds):

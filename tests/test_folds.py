@@ -419,6 +419,7 @@ BAD = {  # what is wrong → arguments, error, a word its message must hold
     "unknown id": (dict(ids=[0, 99]), KeyError, "99"),
     "id twice": (dict(ids=[3, 4, 3]), ValueError, "twice"),
     "no points": (dict(ids=[]), ValueError, "0 points"),
+    "no score": (dict(scoring=[]), ValueError, "scoring"),
     "unknown score": (dict(scoring="acuracy"), ValueError, "acuracy"),
     "several scores": (dict(scoring=["accuracy", "f1"]), ValueError, "scoring"),
 }
