@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.change import Change, values
 from ..engine.core import Array, Index
-from ..engine.kernels import Gram, make_kernel
+from ..engine.kernels import Gram
 from .common import Steps, check_gram, kept_on_error
 from .files import load_svc, save_svc
 from .labels import check_labels, check_weights, merge_classes, signs
@@ -36,11 +36,10 @@ class Learning(Updating):
         with kept_on_error(self):
             X = self._points(X, reset=True)
             labels = check_labels(y, len(X), None)
-            if sample_weight is not None and not check_weights(sample_weight, len(X)).any():
+            if sample_weight is not None and not check_weights(sample_weight, len(X))[-self._room():].any():
                 raise ValueError("sample_weight is zero for every point: nothing to learn from. "
                                  "Give some point a positive weight.")
-            kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
-            return self._first(X, labels, merge_classes(None, labels), kernel, (0, 0, (0, 0)), sample_weight, ids)
+            return self._first(X, labels, merge_classes(None, labels), None, (0, 0, (0, 0)), sample_weight, ids)
 
     def partial_fit(
         self,
@@ -212,10 +211,12 @@ class IncrementalSVC(ClassifierMixin, Learning, Correcting, Looking):
         cache_size: float = 1000,                # MB of kernel rows to keep
         verbose: bool = False,                   # show a progress bar
         reserve_width: float | None = None,      # discard reserve points with g at or above it; None keeps all
+        window: int | None = None,               # hold the last so many points; None holds all
+        evict: str = "oldest",                   # who leaves a full window
     ):
         self.C, self.kernel, self.gamma, self.degree, self.coef0 = C, kernel, gamma, degree, coef0
         self.class_weight, self.cache_size, self.verbose = class_weight, cache_size, verbose
-        self.reserve_width = reserve_width
+        self.reserve_width, self.window, self.evict = reserve_width, window, evict
 
     def __sklearn_tags__(self):
         "Two classes; kernel values in place of points if precomputed."

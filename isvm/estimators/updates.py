@@ -8,7 +8,6 @@ __all__ = ['Posed', 'Following', 'Updating']
 # %% ../../nbs/estimators/03b_updates.ipynb #8900a1db
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,13 @@ from ..engine.kernels import Gram, make_kernel
 from .common import HeldEstimator, check_gram, enter_gram, kept_on_error
 from .held import Held, first_gram
 from .labels import check_labels, check_weights, class_factors, merge_classes, signs
+from .window import evicted, newest, window_size
+from ..reserve import check_width
 
 # %% ../../nbs/estimators/03b_updates.ipynb #4df31670
 class Posed(HeldEstimator):
     "A classifier's problem in the engine's words: bounds, signs, and whether they still hold."
+    window, evict = None, "oldest"  # of estimators without a window, and of pickles older than it
 
     def _bounds(
         self,
@@ -56,14 +58,9 @@ class Posed(HeldEstimator):
         "What an update depends on; reading it is quicker than `get_params`."
         return {name: getattr(self, name) for name in ("C", "kernel", "gamma", "degree", "coef0", "class_weight")}
 
-    def _width(self) -> float:
-        "`reserve_width`, checked; infinite where every point is kept."
-        width = self.reserve_width
-        if width is None: return np.inf
-        if isinstance(width, bool) or not isinstance(width, Real) or not width > 0:
-            raise ValueError(f"reserve_width = {width!r}; expected a number > 0, or None to keep every point. "
-                             "Nothing was changed.")
-        return float(width)
+    def _room(self) -> int:
+        "`window`, checked: points that may be held."
+        return window_size(self.window, self.evict)
 
     def _check_fixed(self) -> None:
         "The kernel is fixed by `fit`: parameters of it that were set anew since are refused."
@@ -71,8 +68,7 @@ class Posed(HeldEstimator):
         same = lambda name: now[name] is then[name] or now[name] == then[name]
         fixed = [name for name in ("kernel", "gamma", "degree", "coef0") if not same(name)]
         if fixed:
-            raise ValueError(f"{fixed} changed since the model was fitted. "
-                             "Call `fit` to start again with new values.")
+            raise ValueError(f"{fixed} changed since the model was fitted. Call `fit` to start again with new values.")
 
     def _retuned(self) -> bool:
         "Have C or the class weights been set anew since the last update?"
@@ -100,7 +96,7 @@ class Following(Posed):
         note: Callable[[], None] = lambda: None,  # what else to note when it is whole
     ) -> Iterator[Event]:
         "An update of the points held as they are now."
-        width = self._width()
+        width, _ = check_width(self.reserve_width), self._room()
         return self._follow_from(self._held, self._held.version, width, change, names, weight, classes, note)
 
     def _follow_from(
@@ -186,30 +182,32 @@ class Updating(Following):
             known = None if new else self.classes_
             if classes is not None: known = merge_classes(known, np.asarray(classes))
             labels = check_labels(y, len(X), known)
-            kernel = make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X) if new else self._held.state.rows.kernel
+            kernel = None if new else self._held.state.rows.kernel
             start = (0, 0, (0, 0)) if new else (self._held.next, self._held.unused, self._held.discarded)
             return self._first(X, labels, merge_classes(known, labels), kernel, start, sample_weight, ids)
 
     def _first(
         self,
-        X: Array,                # (n, d) points, checked
-        labels: np.ndarray,      # (n,) checked
+        X: Array,                # (m, d) points, checked; those that a window has room for are learned
+        labels: np.ndarray,      # (m,) checked
         classes: np.ndarray,     # (1,) or (2,) sorted
-        kernel: Any,             # by `make_kernel`
+        kernel: Any,             # by `make_kernel`, None to make it
         start: tuple,            # first serial, first unused number and discarded points, to go on counting
-        sample_weight: Any,      # (n,) factors ≥ 0 on C, or None
-        ids: Any,                # n unique hashables, or None
+        sample_weight: Any,      # (m,) factors ≥ 0 on C, or None
+        ids: Any,                # m unique hashables, or None
     ) -> "Updating":             # itself
         "Solve for the first data, and only then become that model."
-        n, weight, reserve = len(X), check_weights(sample_weight, len(X)), self._width()
+        m, room, reserve = len(X), self._room(), check_width(self.reserve_width)
+        weight, labels = check_weights(sample_weight, m)[-room:], labels[-room:]
+        X = newest(X, 0, self.kernel == "precomputed", room)
+        n, kernel = len(X), kernel or make_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
         if not self.cache_size > 0:
-            raise ValueError(f"cache_size = {self.cache_size!r}; "
-                             "expected MB > 0, for example 1000.")
+            raise ValueError(f"cache_size = {self.cache_size!r}; expected MB > 0, for example 1000.")
         width = X.shape[1]
         if isinstance(kernel, Gram): X = first_gram(kernel, X)
         held = Held(kernel, X.shape[1], self.cache_size * 1e6, n + n // 8 + 64)
         held.next, held.unused, held.discarded = *start[:2], np.array(start[2])
-        names, state, a = held.new_names(ids, n), held.state, signs(labels, classes)
+        names, state, a = held.new_names(ids, m)[-room:], held.state, signs(labels, classes)
         u = self._bounds(weight, a, classes, a, self.C, held.discarded)
         state.sample, state.a, state.u, state.p = state.rows.append(X), a, u, np.ones(n)
         state.alpha, state.g, state.status = np.zeros(n), -np.ones(n), np.zeros(n, np.int8)
@@ -238,14 +236,15 @@ class Updating(Following):
         held, state = self._held, self._held.state
         held.check_idle(held.version)
         self._check_fixed()
-        gone = held.positions(remove)
+        gone, room, table = held.positions(remove), self._room(), isinstance(state.rows.kernel, Gram)
         X = np.zeros((0, state.rows.X.shape[1])) if X is None else self._points(X, reset=False)
         known = self.classes_ if classes is None else merge_classes(self.classes_, np.asarray(classes))
         labels = check_labels(known[:0] if y is None and len(X) == 0 else y, len(X), known)
-        if isinstance(state.rows.kernel, Gram) and len(X): check_gram(X, len(state.a), len(X), type(self).__name__)
-        weight, names = check_weights(sample_weight, len(X)), held.new_names(ids, len(X), held.names[gone])
-        classes = merge_classes(known, labels)
-        a, sides = signs(labels, classes), self._sides(classes)
+        if table and len(X): check_gram(X, len(state.a), len(X), type(self).__name__)
+        gone = evicted(len(state.a), gone, len(X), room)
+        weight, names = check_weights(sample_weight, len(X))[-room:], held.new_names(ids, len(X), held.names[gone])[-room:]
+        classes, X = merge_classes(known, labels), newest(X, len(state.a), table, room)
+        a, sides = signs(labels[-room:], classes), self._sides(classes)
         everyone = np.append(np.delete(sides, gone), a) if self.class_weight is not None else a
         u = self._bounds(weight, a, classes, everyone, self.C)
         change = Change(X=X, p=np.ones(len(X)), a=a, u=u, removed=gone)
