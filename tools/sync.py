@@ -27,7 +27,7 @@ def modules(source: str, package: str = "isvm") -> set[Path]:
 
 
 def fingerprint(notebook: Path) -> str:
-    "A digest of the notebook's code and of every module it imports, directly or not."
+    "A digest of the notebook's code, of the tables beside it and of every module it imports, directly or not."
     source = code(read(notebook))
     reached, todo = set(), modules(source)
     while todo:
@@ -35,7 +35,7 @@ def fingerprint(notebook: Path) -> str:
         reached.add(file)
         package = ".".join(file.relative_to(ROOT).parts[:-1])
         todo |= modules(file.read_text(encoding="utf-8"), package) - reached
-    texts = [source, *(f.read_text(encoding="utf-8") for f in sorted(reached))]
+    texts = [source, *(f.read_text(encoding="utf-8") for f in sorted([*reached, *notebook.parent.glob("*.csv")]))]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
