@@ -110,11 +110,12 @@ class Folds:
 
     def score(
         self,
-        scoring: str | Callable | None = None,  # name or scorer as in scikit-learn; accuracy by default
+        scoring: str | Callable | None = None,  # as in `k_fold`
     ) -> Array:                                 # (k,) one score a fold
         "Scores by any measure of the answers; nothing is followed again."
-        scorer, model = FoldModel.score if scoring is None else get_scorer(scoring), FoldModel(self.classes)
-        return np.array([scorer(model, f[:, None], self.labels[at]) for at, f in zip(self.tests, self.test_decisions)])
+        scorer = FoldModel.score if scoring is None else get_scorer(scoring)
+        model, answers = FoldModel(self.classes), zip(self.tests, self.test_decisions)
+        return np.array([scorer(model, f[:, None], self.labels[at]) for at, f in answers])
 
     @property
     def test_ids(self) -> list[np.ndarray]:
@@ -143,16 +144,16 @@ class Folds:
 
 # %% ../nbs/karasuyama_takeuchi_2009/04_folds.ipynb #fdc820ac
 def k_fold(
-    model: Any,                             # a fitted estimator of two classes, such as `IncrementalSVC`
-    cv: Any = 5,                            # number of stratified folds, a splitter, or (train, test) pairs
-    ids: Iterable | None = None,            # points to split, all by default; the others are never taken out
-    scoring: str | Callable | None = None,  # name or scorer as in scikit-learn; accuracy by default
+    model: Any,                             # a fitted `IncrementalSVC` that holds two classes
+    cv: Any = 5,                            # stratified folds, a splitter, or (train, test) pairs
+    ids: Iterable | None = None,            # points to split, all by default; the others always stay
+    scoring: str | Callable | None = None,  # as in scikit-learn; accuracy by default
     groups: Any = None,                     # (m,) for splitters that keep groups together
 ) -> Folds:                                 # scores, decisions, predictions, test_ids, …
     "Exact cross-validation of a fitted model, fold by fold in one path each; the model stays as it is."
     at, bounds = who_leaves(model, ids)
     state, n = model._held.state, len(model._held.serial)
-    if scoring is not None: get_scorer(scoring)               # an unknown name is refused before the first path
+    if scoring is not None: get_scorer(scoring)    # refuses an unknown name before the first path
     pairs = check_folds(cv, model.labels_[at], groups)
     folds = [(at[np.delete(np.arange(len(at)), train)], at[test]) for train, test in pairs]
     for i, (gone, _) in enumerate(folds):
