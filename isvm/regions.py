@@ -67,7 +67,7 @@ def plane_of(
     points, labels = state.rows.X[state.sample[gone]], model.labels_[gone]
     if X is not None: points, labels = np.concatenate([points, X]), np.append(labels, y)
     if len(points) != 2:
-        raise ValueError(f"{len(points)} points move, where a map needs 2. Add two, remove two, or one of each.")
+        raise ValueError(f"{len(points)} point(s) move, where a map needs 2. Add two, remove two, or one of each.")
     model.unlearn(held.names[gone])
     model.partial_fit(points, labels, sample_weight=np.zeros(2))
     n = len(state.a)
