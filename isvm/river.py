@@ -40,11 +40,11 @@ def swap(
 
 # %% ../nbs/karasuyama_takeuchi_2009/02_river.ipynb #08f11f80
 def swap_singly(
-    model: IncrementalSVC,  # as in `swap`, and so on
-    X: Array,
-    y: Array,
-    n: int,
-    m: int,
+    model: IncrementalSVC,  # holds days 0 … n−1; afterwards days m … n+m−1
+    X: Array,               # (n + m, d) days
+    y: Array,               # (n + m,) labels
+    n: int,                 # days held
+    m: int,                 # days that arrive, and days that leave
 ) -> int:                   # events of all 2m paths
     "The same days in and out, one at a time."
     events = 0
@@ -85,7 +85,7 @@ def clock(
     job(*given)
     return process_time() - start
 
-
+# %% ../nbs/karasuyama_takeuchi_2009/02_river.ipynb #bb2c05f3
 def race(
     jobs: Sequence[Callable[[], float]],  # each runs once and returns its time
     repeats: int = 5,                     # rounds
@@ -101,19 +101,20 @@ def race(
 
 # %% ../nbs/karasuyama_takeuchi_2009/02_river.ipynb #45d488ff
 def compare(
-    model: IncrementalSVC,     # holds days 0 … n−1; unchanged
     X: Array,                  # (n + m, d) days
     y: Array,                  # (n + m,) labels
     n: int,                    # days held
     m: int,                    # days to swap
+    C: float,                  # cost of a margin error
+    gamma: float,              # width of the kernel
     repeats: int,              # rounds, as in `race`
 ) -> tuple[Array, list[SVC]]:  # (1 + tols,) times of one at a time and of the refits, over that of the swap; the refits
     "What the same month costs by other ways."
-    refits = {}
+    start, refits = IncrementalSVC(C=C, gamma=gamma), {}
     def train(tol: float) -> None:
         "A refit, kept."
-        refits[tol] = refit(X[m:n + m], y[m:n + m], model.C, model.gamma, tol)
-    jobs = [lambda way=way: clock(way, deepcopy(model), X, y, n, m) for way in (swap, swap_singly)]
+        refits[tol] = refit(X[m:n + m], y[m:n + m], C, gamma, tol)
+    jobs = [lambda way=way: clock(way, start.fit(X[:n], y[:n]), X, y, n, m) for way in (swap, swap_singly)]
     ours, *others = race(jobs + [partial(clock, train, tol) for tol in TOLS], repeats)
     return np.array(others) / ours, [refits[tol] for tol in TOLS]
 
@@ -145,8 +146,8 @@ class Cell(NamedTuple):
     refit_6: float        # at 1e-6
     refit_9: float        # at 1e-9
     off_3: float          # largest difference between f and that of the refit
-    off_6: float
-    off_9: float
+    off_6: float          # at 1e-6
+    off_9: float          # at 1e-9
     sums: float           # σ, the unit of rounding
     kkt: float            # KKT residual after the swap
     gap_singly: float     # largest difference between f and one at a time
@@ -161,7 +162,7 @@ def cv_error(
     y: Array,        # (n,) labels
     C: float,        # cost of a margin error
     gamma: float,    # width of the kernel
-    folds: int = 10, # number of parts
+    folds: int = 10,  # number of parts
 ) -> float:          # share of errors
     "Error on each part of a model trained on the others (KT Fig. 7)."
     parts = StratifiedKFold(folds, shuffle=True, random_state=0)
@@ -184,7 +185,7 @@ def run_cell(
     model, singly, afresh = deepcopy(start), deepcopy(start), IncrementalSVC(C=C, gamma=gamma).fit(held, new)
     events, f = (swap(model, X, y, n, m), swap_singly(singly, X, y, n, m)), model.decision_function(X)
     apart = lambda other: float(np.abs(other.decision_function(X) - f).max())
-    ratios, refits = compare(start, X, y, n, m, repeats)
+    ratios, refits = compare(X, y, n, m, C, gamma, repeats)
     return Cell(
         n, C, gamma, *(int((model.status_ == s).sum()) for s in (Status.MARGIN, Status.ERROR)), *events,
         *ratios.tolist(), *(apart(svc) for svc in refits),
@@ -192,8 +193,8 @@ def run_cell(
         *jitter_cost(afresh, held, new), cv_error(X[:n], y[:n], C, gamma, folds))
 
 # %% ../nbs/karasuyama_takeuchi_2009/02_river.ipynb #cad1677c
-CS = 10.0 ** np.arange(-1, 6)
-GAMMAS = 10.0 ** np.arange(-3, 1)
+CS = 0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5
+GAMMAS = 0.001, 0.01, 0.1, 1.0
 
 
 def run_grid(
@@ -223,7 +224,7 @@ def write_cells(
         writer.writerow(Cell._fields)
         for cell in cells: writer.writerow([f"{v:.3g}" if isinstance(v, float) else v for v in cell])
 
-
+# %% ../nbs/karasuyama_takeuchi_2009/02_river.ipynb #b9545579
 def read_cells(
     path: str | Path,  # written by `write_cells`
 ) -> list[Cell]:
