@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCENARIOS', 'TOLERANCES', 'COLUMNS', 'SIZES', 'CASES', 'Batch', 'draw_bounded', 'prepare', 'calls', 'carry_out',
-           'undo', 'count', 'times', 'table_row', 'write_table', 'Toll', 'toll', 'arrivals']
+           'undo', 'count', 'times', 'table_row', 'write_table', 'PathCost', 'toll', 'arrivals']
 
 # %% ../nbs/karasuyama_takeuchi_2009/01_breakpoints.ipynb #ed0e2f67
 import csv
@@ -117,8 +117,8 @@ def times(
     fits = [SVC(C=model.C, gamma=model.gamma, tol=tol, cache_size=1000).fit for tol in TOLERANCES]
     jobs = [(partial(carry_out, batch, together), partial(undo, batch)) for together in (True, False)]
     jobs += [(partial(fit, X, y), lambda: None) for fit in fits]
-    rounds = [[timeit(job, setup=before, timer=process_time, number=1) for job, before in jobs] for _ in range(3)]
-    fastest = np.min(rounds, axis=0)
+    took = lambda job, before: timeit(job, setup=before, timer=process_time, number=1)
+    fastest = np.min([[took(*job) for job in jobs] for _ in range(3)], axis=0)
     return fastest / fastest[2]
 
 # %% ../nbs/karasuyama_takeuchi_2009/01_breakpoints.ipynb #a073507c
@@ -148,7 +148,7 @@ def write_table(
     path: str | Path,                  # CSV file to write
     sizes: Sequence[int] = SIZES,      # values of m; up to half the largest for "both"
     seeds: Sequence[int] = range(10),  # draws; three of them where n > 500
-    cases: Sequence[tuple[int, float]] = CASES,  # n and C; all sizes for the first, the largest for the others
+    cases: Sequence[tuple[int, float]] = CASES,  # n and C; the first has all sizes
 ) -> None:
     "Count and time every scenario (KT Fig. 4 and 5); some minutes."
     rows = []
@@ -160,17 +160,17 @@ def write_table(
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
 
 # %% ../nbs/karasuyama_takeuchi_2009/01_breakpoints.ipynb #48860aa0
-class Toll(NamedTuple):
+class PathCost(NamedTuple):
     "What a path costs."
     events: int       # changes of set
     length: float     # Σ ‖Δα‖₂ over the points of the batch, in units of C
     variation: float  # Σ |Δα| over all others, in units of C
 
-
+# %% ../nbs/karasuyama_takeuchi_2009/01_breakpoints.ipynb #2cd3c128
 def toll(
     batch: Batch,    # carried out afterwards
     together: bool,  # in one call, or in one for each point?
-) -> Toll:
+) -> PathCost:
     "Events, length and variation of an update, from its recording."
     model, events, length, variation = batch.model, 0, 0.0, 0.0
     moving = np.append(batch.added, batch.removed)
@@ -180,7 +180,7 @@ def toll(
         events += model.n_events_
         length += np.linalg.norm(steps[:, own], axis=1).sum()
         variation += np.abs(steps[:, ~own]).sum()
-    return Toll(events, float(length), float(variation))
+    return PathCost(events, float(length), float(variation))
 
 # %% ../nbs/karasuyama_takeuchi_2009/01_breakpoints.ipynb #c6b9fadf
 def arrivals(
