@@ -42,7 +42,8 @@ def draw_bounded(
     "Some of the points held that have α = C."
     found = model.ids_[model.alpha_ == model.C]
     if len(found) < m:
-        raise ValueError(f"{m} points with α = C = {model.C:g} wanted, {len(found)} held. Ask for fewer, or lower C.")
+        raise ValueError(f"{m} points with α = C = {model.C:g} wanted, {len(found)} held. "
+                         "Ask for fewer, or lower C.")
     return rng.choice(found, m, replace=False)
 
 # %% ../nbs/karasuyama_takeuchi_2009/01_breakpoints.ipynb #5ae839d0
@@ -57,7 +58,8 @@ def prepare(
     n: int = 500,        # points held before
 ) -> Batch:
     "An update of points with α = C (KT §4.1)."
-    if scenario not in SCENARIOS: raise ValueError(f"scenario = {scenario!r}; expected one of {SCENARIOS}.")
+    if scenario not in SCENARIOS:
+        raise ValueError(f"scenario = {scenario!r}; expected one of {SCENARIOS}.")
     X, y = artificial(n if scenario == "removing" else n + m, seed)
     model, rng = IncrementalSVC(C=C, gamma=gamma).fit(X, y), np.random.default_rng(seed)
     added = draw_bounded(model, 0 if scenario == "removing" else m, rng)
@@ -91,7 +93,8 @@ def undo(
     batch: Batch,  # that was carried out
 ) -> None:
     "The model as it was before the update."
-    batch.model.update(batch.X[batch.removed], batch.y[batch.removed], remove=batch.added, ids=batch.removed)
+    back = batch._replace(added=batch.removed, removed=batch.added)
+    carry_out(back, True)
 
 # %% ../nbs/karasuyama_takeuchi_2009/01_breakpoints.ipynb #b7649b75
 def count(
