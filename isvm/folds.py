@@ -59,8 +59,10 @@ def check_folds(
         raise ValueError(f"cv makes no folds of these {m} points: {str(error).rstrip('.')}. Pass a number such as 5, "
                          "a splitter, or a list of (train, test) positions.") from error
     for i, pair in enumerate(wanted):
-        try: train, test = (np.arange(m)[part] for part in pair)
-        except IndexError as error:
+        try:
+            train, test = (np.arange(m)[part] for part in pair)
+            if train.ndim != 1 or test.ndim != 1: raise IndexError("expected two lists of positions")
+        except (IndexError, TypeError, ValueError) as error:
             raise ValueError(f"Fold {i} of cv does not fit {m} points: {error}. "
                              "Give whole positions among the points to split, from 0 on.") from error
         if len(np.unique(train)) < len(train):
@@ -146,6 +148,7 @@ class Folds:
 def k_fold(
     model: Any,                             # a fitted `IncrementalSVC` that holds two classes
     cv: Any = 5,                            # stratified folds, a splitter, or (train, test) pairs
+    *,
     ids: Iterable | None = None,            # points to split, all by default; the others always stay
     scoring: str | Callable | None = None,  # as in scikit-learn; accuracy by default
     groups: Any = None,                     # (m,) for splitters that keep groups together
@@ -153,12 +156,13 @@ def k_fold(
     "Exact cross-validation of a fitted model, fold by fold in one path each; the model stays as it is."
     at, bounds = who_leaves(model, ids)
     state, n = model._held.state, len(model._held.serial)
-    if scoring is not None: get_scorer(scoring)    # refuses an unknown name before the first path
     pairs = check_folds(cv, model.labels_[at], groups)
+    asked, now = (model.ids_[at], model.labels_[at], model.classes_, [test for _, test in pairs]), state.a * (state.g + state.p)
+    if scoring is not None: Folds(*asked, [now[at[test]] for test in asked[-1]], 0, scoring)    # can it score at all?
     folds = [(at[np.delete(np.arange(len(at)), train)], at[test]) for train, test in pairs]
     for i, (gone, _) in enumerate(folds):
         if len(gone) == n:
             raise ValueError(f"Fold {i} of cv takes out all {n} points held: nothing is left to learn from. "
                              "Use more folds, or give each some points to train on.")
     values, events = folds_out(state, folds, bounds, model.verbose)
-    return Folds(model.ids_[at], model.labels_[at], model.classes_, [test for _, test in pairs], values, events, scoring)
+    return Folds(*asked, values, events, scoring)

@@ -198,12 +198,15 @@ def who_leaves(
     ids: Iterable | None,  # points that are to leave it for a while; None for all
 ) -> tuple[Index, Callable | None]:  # where they are; u of the others without some, where that differs
     "Points that are about to be left out, by position, or an error that says what is missing."
+    if not hasattr(model, "leave_one_out"):
+        raise TypeError(f"Expected a fitted IncrementalSVC, and no data beside it, but got {type(model).__name__}. The points it "
+                        "holds are left out. Of a pipeline pass the last step, or use scikit-learn's `cross_val_score`.")
     check_is_fitted(model)
     held, n = model._held, len(model._held.serial)
     held.check_idle(held.version)
     kinds = len(np.unique(held.state.a))
     if n < 2 or kinds < 2:
-        raise ValueError(f"Points held: {n}, classes among them: {kinds}. To leave one out, "
+        raise ValueError(f"Points held: {n}, classes among them: {kinds}. To leave some out, "
                          "points of two classes are needed. Learn some first.")
     balanced = isinstance(model._learned["class_weight"], str)
     return np.arange(n) if ids is None else held.positions(ids), model._bounds_without if balanced else None

@@ -175,18 +175,18 @@ def record(
     "`update`, with a frame noted before the first event and after each."
     check_is_fitted(model)
     held, state, labels = model._held, model._held.state, model.labels_
-    gone, names, n = held.positions(remove), held.names.tolist(), len(labels)
-    with closing(model.steps(X, y, [names[k] for k in gone], sample_weight, ids)) as steps:
-        points, start, a, u = state.rows.X[state.sample], Frame.of(state), state.a.copy(), state.u.copy()
-        seen = X if model.kernel != "precomputed" or X is None else np.asarray(X)[:, :n]
-        f = model.decision_function(seen) if X is not None and len(X) else np.zeros(0)
+    n = len(labels)
+    with closing(model.steps(X, y, remove, sample_weight, ids)) as steps:
+        change, points, start, a, u = steps.change, state.rows.X[state.sample], Frame.of(state), state.a.copy(), state.u
+        seen = change.X[:, :n] if model.kernel == "precomputed" else change.X
+        f = model.decision_function(seen) if len(seen) else np.zeros(0)
         frames = [Frame.of(state, event) for event in steps]
-    entered, new = np.arange(n, n + len(f)), slice(n - len(gone), None)
-    kept, sides = np.append(np.delete(np.arange(n), gone), entered), signs(labels, model.classes_)
+    gone, names, sides = change.removed, steps.ids, signs(labels, model.classes_)
+    kept = np.array([k for k in np.delete(np.arange(len(names)), gone) if names[k] in held.numbers], np.intp)
     turn = a[0] * sides[0] if n else 1.0      # −1 where a second class has turned all signs
-    a, u = np.append(sides, state.a[new]), np.append(u, state.u[new])
+    a, u = np.append(sides, change.a), np.append(u, change.u)
     u[kept] = state.u
     frames.insert(0, begun(start._replace(bias=turn * start.bias), gone, turn * f, a[n:], u[n:]))
     frames[-1] = settled(frames[-1], state, kept, a)
-    points, names = np.concatenate([points, state.rows.X[state.sample[new]]]), names + held.names[new].tolist()
-    return Recording(points, a, u, names, np.append(gone, entered), frames, state.rows.kernel)
+    moving = np.append(gone, np.arange(n, len(names)))
+    return Recording(np.concatenate([points, change.X]), a, u, names, moving, frames, state.rows.kernel)

@@ -61,9 +61,13 @@ def plane_of(
 ) -> Plane:                 # at (0, 0)
     "The plane of two moving coefficients: first those removed, then those added."
     check_is_fitted(model)
-    model = deepcopy(model)
+    C = model._learned["C"]
+    model = deepcopy(model).set_params(C=C, window=None, reserve_width=None)
     held, state = model._held, model._held.state
     gone = held.positions(remove)
+    if model.kernel == "precomputed" or (state.u != C).any() or len(gone) == len(state.a):
+        raise ValueError("A map needs points to compute kernels of, the same bound C for all of them, and one that stays. "
+                         "Fit without weights, and not on a precomputed kernel.")
     points, labels = state.rows.X[state.sample[gone]], model.labels_[gone]
     if X is not None: points, labels = np.concatenate([points, X]), np.append(labels, y)
     if len(points) != 2:
@@ -71,7 +75,7 @@ def plane_of(
     model.unlearn(held.names[gone])
     model.partial_fit(points, labels, sample_weight=np.zeros(2))
     n = len(state.a)
-    return Plane(state, np.arange(n - 2, n), np.arange(2) >= len(gone), np.zeros(2), model.C)
+    return Plane(state, np.arange(n - 2, n), np.arange(2) >= len(gone), np.zeros(2), C)
 
 # %% ../nbs/karasuyama_takeuchi_2009/00b_regions.ipynb #e165b026
 def travel(

@@ -9,6 +9,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import fbeta_score, get_scorer, make_scorer, roc_auc_score
 from sklearn.model_selection import (
     GroupKFold, KFold, LeaveOneOut, RepeatedStratifiedKFold, ShuffleSplit, StratifiedKFold, TimeSeriesSplit, cross_val_predict, cross_val_score)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from histories import KERNELS, SCALES, Walk, differing, draw, interrupt_at_line, scaled, signs, snapshot
@@ -455,3 +457,13 @@ def test_a_progress_bar_for_those_who_ask(capsys):
     assert capsys.readouterr().err == ""
     np.testing.assert_array_equal(k_fold(loud).decisions, want)
     assert "5/5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", [make_pipeline(StandardScaler(), IncrementalSVC()), SVC(), X_MOONS], ids=["pipeline", "svc", "data"])
+def test_whatever_is_not_a_model_of_ours_is_named(other):
+    with pytest.raises(TypeError, match=f"got {type(other).__name__}"): k_fold(other)
+
+
+def test_data_beside_the_model_is_refused():
+    with pytest.raises(TypeError, match="positional"): k_fold(OURS, X_MOONS, OURS.labels_)
+    with pytest.raises(ValueError, match="Fold 0 of cv|makes no folds"): k_fold(OURS, OURS.labels_)

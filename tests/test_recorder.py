@@ -202,3 +202,18 @@ def test_bad_input_changes_nothing():
     with pytest.raises(RuntimeError, match="under way"): record(model, remove=[0])
     steps.close()
     np.testing.assert_array_equal(model.alpha_, before)
+
+
+@pytest.mark.parametrize("params, m, remove", [
+    (dict(window=20), 5, ()), (dict(window=20), 30, ()), (dict(window=20), 3, (2,)), (dict(reserve_width=0.1), 5, (2,))])
+def test_points_that_leave_unasked_are_recorded_too(params, m, remove):
+    "A window evicts, a batch may be larger than it, and reserve_width discards: the recording still is the update."
+    X, y = moons(60)
+    model, other = (IncrementalSVC(C=2.0, gamma=1.0, **params).fit(X[:20], y[:20]) for _ in range(2))
+    remove = [model.ids_[k] for k in remove]
+    seen = record(model, X[20:20 + m], y[20:20 + m], remove=remove)
+    other.update(X[20:20 + m], y[20:20 + m], remove=remove)
+    assert model.ids_.tolist() == other.ids_.tolist()
+    at = [seen.ids.index(name) for name in model.ids_]
+    np.testing.assert_array_equal(seen.frames[-1].alpha[at], model.alpha_)
+    np.testing.assert_allclose(seen.frames[-1].g[at], model.margins_, atol=1e-12)

@@ -7,6 +7,7 @@ from sklearn.exceptions import NotFittedError
 
 from histories import KERNELS, differing, snapshot
 from isvm import IncrementalSVC
+from isvm.datasets import moons
 from isvm.engine.core import Kind, Status
 from isvm.engine.problem import Problem
 from isvm.engine.reference import reference_solve
@@ -122,3 +123,16 @@ def test_refusals():
     with pytest.raises(KeyError, match="not held"): critical_regions(model, X[:1], y[:1], [99])
     with pytest.raises(NotFittedError): critical_regions(IncrementalSVC(), X, y)
     assert differing(before, snapshot(model)) == []
+
+
+def test_a_window_does_not_change_the_map():
+    X, y = moons(160)
+    maps = [critical_regions(IncrementalSVC(C=2.0, gamma=1.0, window=w).fit(X[:20], y[:20]), X[20:22], 1 - y[20:22]) for w in (None, 20)]
+    assert len(maps[0]) == len(maps[1])
+
+
+@pytest.mark.parametrize("params, n", [(dict(class_weight={0: 3.0, 1: 1.0}), 20), (dict(), 2)])
+def test_maps_of_weighted_or_emptied_models_are_refused(params, n):
+    X, y = moons(160)
+    model = IncrementalSVC(C=2.0, gamma=1.0, **params).fit(X[:n], y[:n])
+    with pytest.raises(ValueError, match="A map needs"): critical_regions(model, remove=model.ids_[:2])

@@ -394,3 +394,9 @@ def test_an_update_that_fails_on_its_way_leaves_the_window():
     before = snapshot(odd)
     with pytest.raises(PathError): odd.partial_fit(X[40:] * 3, 1 - Y[40:])
     assert differing(before, snapshot(odd)) == []
+
+
+def test_an_id_of_a_row_that_never_entered_is_not_given_to_another():
+    X, y = np.arange(4.0)[:, None], [0, 1, 0, 1]
+    model = IncrementalSVC(gamma=1.0, window=2).fit(X[:3], y[:3], ids=[5, 3, 4]).partial_fit(X[3:], y[3:])
+    assert model.ids_.tolist() == [4, 6]

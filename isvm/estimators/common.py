@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from ..engine.change import Change
 from ..engine.core import Array, Event, Index, Kind, check_points
 from ..engine.kernels import Gram
 from ..engine.response import State
@@ -120,8 +121,9 @@ class Steps(Generator):
         self,
         events: Generator,  # of the update
         ids: list,          # (n + m,) ids of the points held, then of those that arrive
+        change: Change,     # what happens to the variables
     ):
-        self.events, self.ids = events, ids
+        self.events, self.ids, self.change = events, ids, change
 
     def send(self, value: None) -> Event:
         "The next event; there is nothing to tell the path."

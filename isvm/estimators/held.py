@@ -112,17 +112,17 @@ class Held:
 
     def enlist(
         self,
-        names: list,    # ids of new points
-        weight: Array,  # (m,) their weights
+        names: list,    # ids of new points, after those of points that a window had no room for
+        weight: Array,  # (m,) weights of the last m, which entered
     ) -> None:
         "Note new arrivals; their variables are at the end of the state."
-        m = len(names)
+        m = len(weight)
         serial = np.arange(self.next, self.next + m)
         box = np.empty(m, object)
-        box[:] = names
+        box[:] = names[len(names) - m:]
         self.serial, self.names = np.append(self.serial, serial), np.append(self.names, box)
         self.weight = np.append(self.weight, weight)
-        self.numbers.update(zip(names, serial.tolist()))
+        self.numbers.update(zip(box, serial.tolist()))
         self.next += m
         whole = [int(name) + 1 for name in names if isinstance(name, Real) and name == name // 1]
         self.unused = max([self.unused, *whole])

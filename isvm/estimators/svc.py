@@ -66,8 +66,8 @@ class Learning(Updating):
 
     def update(
         self,
-        X: Array,                            # (m, d) points to add, as in `partial_fit`
-        y: Array,                            # (m,) labels
+        X: Array | None = None,              # (m, d) points to add, as in `partial_fit`
+        y: Array | None = None,              # (m,) labels
         remove: Iterable = (),               # ids of points to take out
         sample_weight: Array | None = None,  # (m,) factors ≥ 0 on C
         ids: Iterable | None = None,         # ids of the new points
@@ -88,7 +88,8 @@ class Learning(Updating):
         "`update`, one event at a time: kept when exhausted, undone when closed early."
         check_is_fitted(self)
         change, names, *rest = self._change(X, y, remove, sample_weight, ids)
-        return Steps(self._follow(change, names, *rest), [*self._held.names, *names])
+        entered = names[len(names) - len(change.a):]
+        return Steps(self._follow(change, names, *rest), [*self._held.names, *entered], change)
 
 # %% ../../nbs/estimators/04_svc.ipynb #ac756f5f
 class Correcting(Updating):

@@ -207,7 +207,7 @@ class Updating(Following):
         if isinstance(kernel, Gram): X = first_gram(kernel, X)
         held = Held(kernel, X.shape[1], self.cache_size * 1e6, n + n // 8 + 64)
         held.next, held.unused, held.discarded = *start[:2], np.array(start[2])
-        names, state, a = held.new_names(ids, m)[-room:], held.state, signs(labels, classes)
+        names, state, a = held.new_names(ids, m), held.state, signs(labels, classes)
         u = self._bounds(weight, a, classes, a, self.C, held.discarded)
         state.sample, state.a, state.u, state.p = state.rows.append(X), a, u, np.ones(n)
         state.alpha, state.g, state.status = np.zeros(n), -np.ones(n), np.zeros(n, np.int8)
@@ -242,7 +242,7 @@ class Updating(Following):
         labels = check_labels(known[:0] if y is None and len(X) == 0 else y, len(X), known)
         if table and len(X): check_gram(X, len(state.a), len(X), type(self).__name__)
         gone = evicted(len(state.a), gone, len(X), room)
-        weight, names = check_weights(sample_weight, len(X))[-room:], held.new_names(ids, len(X), held.names[gone])[-room:]
+        weight, names = check_weights(sample_weight, len(X))[-room:], held.new_names(ids, len(X), held.names[gone])
         classes, X = merge_classes(known, labels), newest(X, len(state.a), table, room)
         a, sides = signs(labels[-room:], classes), self._sides(classes)
         everyone = np.append(np.delete(sides, gone), a) if self.class_weight is not None else a

@@ -60,7 +60,7 @@ def refit(
 # %% ../../nbs/workloads/00_measure.ipynb #bcb2d2a8
 def table(
     rows: list[Row],      # measured
-    judge: bool = True,   # say which limits were missed
+    judge: bool = True,   # show limits, and which were missed
 ) -> str:                 # markdown
     "The benchmark table as text."
     line = "| {:<66} | {:>10} | {:>10} | {:>8} | {:>7} | {:<6} |".format
@@ -68,7 +68,7 @@ def table(
     for row in rows:
         show = (lambda v: f"{v:.2f} GB") if row.unit == "GB" else lambda v: f"{1e3 * v:.2f} ms"
         out.append(line(row.name, show(row.ours), show(row.theirs), f"{row.ratio:.3g}",
-                        "" if row.limit is None else f"{'≥' if row.more else '≤'} {row.limit:g}", "" if row.met or not judge else "MISSED"))
+                        "" if row.limit is None or not judge else f"{'≥' if row.more else '≤'} {row.limit:g}", "" if row.met or not judge else "MISSED"))
     return "\n".join(out)
 
 # %% ../../nbs/workloads/00_measure.ipynb #f35e387b
